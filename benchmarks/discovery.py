@@ -23,6 +23,7 @@ import anyio
 from turn_cpu import versions
 
 from satchel.clock import SystemClock
+from satchel.runtime.background import Background
 from satchel.sandbox.bubblewrap import Bubblewrap
 from satchel.sandbox.port import Sandbox
 from satchel.tools.boxed import Workspaces
@@ -55,7 +56,7 @@ async def discover(folder: Path, home: Path, count: int, *, boxed: bool) -> floa
             get,
             home=home,
             environ={**os.environ, "XDG_CACHE_HOME": str(home / "cache")},
-            spawn=group.start_soon,
+            spawn=Background(group, report=print).start,
             tell=print,
             tools=[folder],
         )

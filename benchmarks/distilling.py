@@ -99,7 +99,9 @@ def _log() -> Episode:
 
 async def read(one: Read, model: ChatModel) -> None:
     """Distil a conversation in a store of its own."""
-    clock = ManualClock(at=max(episode.said_at for episode in one.episodes if episode.said_at))
+    clock = ManualClock(
+        at=max(episode.said_at for episode in one.episodes if isinstance(episode.said_at, datetime))
+    )
     async with Memory.open(":memory:", embedder="none", clock=clock) as memory:
         await memory.add_episodes(one.episodes)
         report = await memory.distill(model=model)
@@ -149,8 +151,8 @@ async def main() -> None:
     turns = sum(len(one.episodes) for one in reads)
     print(f"\ngate right: {right} of {len(reads)}; {turns} turns")
     for purpose in ("gate", "extract"):
-        rows = [row for one in reads for row in one.spent if row[0] == purpose]
-        calls, tokens_in, tokens_out = (sum(row[part] for row in rows) for part in (1, 2, 3))
+        rows = [numbers for one in reads for name, *numbers in one.spent if name == purpose]
+        calls, tokens_in, tokens_out = (sum(row[part] for row in rows) for part in range(3))
         print(f"{purpose}: {calls} calls, {tokens_in:,} tokens in, {tokens_out:,} out")
 
 

@@ -72,11 +72,11 @@ def build(stack: str, safetensors: Path, target: Path) -> None:
     spec = importlib.util.spec_from_file_location("graph", ROOT / "scripts/build_minilm_graph.py")
     assert spec is not None
     assert spec.loader is not None
-    script = importlib.util.module_from_spec(spec)
+    script: Any = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(script)
     weights = tensors(safetensors)
 
-    class Quantised(script.GraphBuilder):  # type: ignore[misc, name-defined]
+    class Quantised(script.GraphBuilder):  # type: ignore[misc]
         def kept(self, name: str, values: np.ndarray[Any, Any]) -> str:
             self.tensors.append(numpy_helper.from_array(np.ascontiguousarray(values), name))
             return name
@@ -92,9 +92,9 @@ def build(stack: str, safetensors: Path, target: Path) -> None:
             blocks = weight.reshape(outputs, inputs // BLOCK, BLOCK)
             scale = np.abs(blocks).max(axis=2) / 127
             packed = (np.rint(blocks / scale[:, :, None]) + 128).astype(np.uint8)
-            parts = (self.kept(f"{name}.q", packed), self.kept(f"{name}.s", scale), "", "", bias)
+            of_blocks = (self.kept(f"{name}.q", packed), self.kept(f"{name}.s", scale), "", "", bias)
             options = {"K": inputs, "N": outputs, "bits": 8, "block_size": BLOCK, "accuracy_level": 4}
-            return str(self.node("MatMulNBits", values, *parts, domain=script.MICROSOFT, **options))
+            return str(self.node("MatMulNBits", values, *of_blocks, domain=script.MICROSOFT, **options))
 
     script.GraphBuilder = script.GraphBuilder if stack == "fp32" else Quantised
     target.write_bytes(script.build(safetensors).SerializeToString())
@@ -161,6 +161,7 @@ def run_stack(stack: str, folder: Path, work: Path) -> None:
     embed("load")
     cold_s = time.process_time() - start
     best = 0.0
+    rows: list[Any] = []
     for _ in range(3):
         start = time.process_time()
         rows = [embed(text) for text in TEXTS]

@@ -137,9 +137,9 @@ async def measure(home: Path, count: int) -> dict[str, Any]:
 
             await stored(texts[:1])  # a new store embeds some examples once
             for name, work in (("one_by_one", one_by_one), ("together", together), ("stored", stored)):
-                rates[name] = await rate(len(texts), work)
+                rates[name] = done = await rate(len(texts), work)
                 if baseline:
-                    rates[f"{name}_ratio"] = round(rates[name] / baseline, 2)
+                    rates[f"{name}_ratio"] = round(done / baseline, 2)
         figures[f"{words} words"] = rates
         await embedder.aclose()
     first, import_numpy = cold(COLD, str(home)), cold(NUMPY)

@@ -422,7 +422,8 @@ class Lines:
 
     def __init__(self, weights: NeedWeights, seen: Sequence[Measured]) -> None:
         """Weigh the lines of some messages."""
-        log_odds, at, good, needed_by, standing, needs = [], [], [], [], [], 0
+        log_odds: list[float] = []
+        at, good, needed_by, standing, needs = [], [], [], [], 0
         self.message = np.zeros(len(seen))
         self.quiet = np.array([_kind_of(one) in QUIET for one in seen])
         for place, one in enumerate(seen):
@@ -595,13 +596,13 @@ def left_out(
                     ]
         print(", ".join(sorted(out)), "left out", flush=True)
     report = {}
-    for name, some in every.items():
-        report[name] = {"all": figures(some), "intervals": intervals(some)}
+    for name, of_store in every.items():
+        report[name] = {"all": figures(of_store), "intervals": intervals(of_store)}
         if name.endswith(", 0.5"):
             for what in ("kind", "language", "person"):
                 groups: dict[str, list[Judged]] = defaultdict(list)
-                for one in some:
-                    groups[getattr(one, what)].append(one)
+                for verdict in of_store:
+                    groups[getattr(verdict, what)].append(verdict)
                 report[name][what] = {key: figures(group) for key, group in sorted(groups.items())}
     return report
 

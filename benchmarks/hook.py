@@ -59,7 +59,7 @@ def run(command: list[str], environ: dict[str, str], payload: bytes) -> tuple[fl
 def events(transcript: Path, session: str, prompt: str) -> dict[str, bytes]:
     """The payloads of a session, by event."""
     common = {"session_id": session, "transcript_path": str(transcript), "cwd": str(transcript.parent)}
-    made = {
+    made: dict[str, dict[str, Any]] = {
         "SessionStart": {"source": "startup"},
         "UserPromptSubmit": {"prompt": prompt, "permission_mode": "default"},
         "Stop": {"stop_hook_active": False, "last_assistant_message": "Done."},

@@ -147,11 +147,9 @@ class Satchel(Column):
                 lines=len(context.memories),
             )
         if not here:
-            blocks = [
-                block
-                for block in (await self.memory.standing(confidential=True), await self.memory.agenda())
-                if block
-            ]
+            standing = await self.memory.standing(confidential=True)
+            agenda = await self.memory.agenda(standing=standing.whole_ids)
+            blocks = [block for block in (standing, agenda) if block]
             lines = [line for block in blocks for line in block.memories]
             shown = [memory for line in lines for memory in line.sources]
             self.standing = [block.text for block in blocks]

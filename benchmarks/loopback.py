@@ -51,7 +51,7 @@ def openai_events(model: str, calls: int) -> Iterator[dict[str, Any]]:
 def anthropic_events(model: str, calls: int) -> Iterator[dict[str, Any]]:
     """One streamed answer of the Messages API."""
     usage = {"input_tokens": 50, "output_tokens": 1}
-    message = {
+    message: dict[str, Any] = {
         "id": "m",
         "type": "message",
         "role": "assistant",
@@ -82,7 +82,7 @@ def openai_whole(model: str, calls: int) -> dict[str, Any]:
     """One answer of the Chat Completions API in one piece."""
     function = {"name": "look", "arguments": "".join(ARGUMENTS)}
     asked = [{"id": f"call_{i}", "type": "function", "function": function} for i in range(calls)]
-    message = {"role": "assistant", "content": None if calls else "".join(WORDS)}
+    message: dict[str, Any] = {"role": "assistant", "content": None if calls else "".join(WORDS)}
     message |= {"tool_calls": asked} if calls else {}
     return {
         "id": "c",

@@ -116,13 +116,13 @@ async def measure(task: Any, store: str, embedder: Embedder, *, misses: bool) ->
     async with Memory.open(
         ":memory:", embedder=embedder, second_embedder=second_of(embedder), clock=clock
     ) as memory:
-        for at, statement in enumerate(statements):
-            said_at = START + at * APART
+        for number, statement in enumerate(statements):
+            said_at = START + number * APART
             clock.advance(APART.total_seconds())
             if store == "facts":
                 await memory.add(statement, said_at=said_at)
                 continue
-            session, turn = divmod(at, SESSION)
+            session, turn = divmod(number, SESSION)
             await memory.add_episodes(
                 [
                     Episode(

@@ -19,6 +19,7 @@ import time
 from contextlib import AsyncExitStack
 from pathlib import Path
 from statistics import mean
+from typing import Any
 
 from long_session import AIM, Forgetful
 from turn_cpu import versions
@@ -107,7 +108,7 @@ def main() -> None:
     """Print the parts, with the targets."""
     said = messages()
     gc.collect()
-    result = {
+    result: dict[str, Any] = {
         "versions": versions(),
         "aim": AIM,
         "aim_ms": AIM_MS,
@@ -126,4 +127,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -214,7 +214,8 @@ def main() -> None:
     for path in arguments.sets or OWN:
         scopes = scopes_of(json.loads(path.read_text(encoding="utf-8")), path.stem)
         result["sets"][path.stem] = anyio.run(
-            lambda scopes=scopes: run(
+            partial(
+                run,
                 scopes,
                 embedder=arguments.embedder,
                 modes=arguments.modes,

@@ -106,7 +106,8 @@ def fit(features: np.ndarray, wanted: np.ndarray) -> np.ndarray:
         if np.abs(step).max() < 1e-7:
             break
     plain = weights[:-1] / spread
-    return np.r_[plain, weights[-1] - plain @ mean]
+    fitted: np.ndarray = np.r_[plain, weights[-1] - plain @ mean]
+    return fitted
 
 
 def auc(strengths: np.ndarray, wanted: np.ndarray) -> float:
@@ -120,7 +121,8 @@ def auc(strengths: np.ndarray, wanted: np.ndarray) -> float:
 
 def _filled(costs: Sequence[float], weights: Sequence[float]) -> list[int]:
     """The heaviest that fit."""
-    left, taken = PROFILE_TOKENS - FRAME_TOKENS, []
+    left: float = PROFILE_TOKENS - FRAME_TOKENS
+    taken = []
     for at in sorted(range(len(costs)), key=lambda one: -weights[one]):
         if costs[at] <= left:
             left -= costs[at]

@@ -34,7 +34,7 @@ import chosen
 import fit_surfacing
 import left_out
 import lives
-from sets import CACHE, Refit, cached_embedder, closing, is_fitted, read, refit_from
+from sets import CACHE, Refit, cached_embedder, closing, is_fitted, read, refit_from, second_of
 
 from satchel.models.port import Embedder
 
@@ -111,7 +111,7 @@ async def _lives_in(folder: Path, embedder: Embedder, *, refit: Refit | None) ->
         folder, embedder=embedder, refit=refit, thresholds=() if seen else lives.THRESHOLDS
     )
     if seen:
-        measured = await fit_surfacing.measure(folder, embedder)
+        measured = await fit_surfacing.measure(folder, embedder, second_of(embedder))
         found["left_out"] = fit_surfacing.left_out(measured, THRESHOLDS)
     return found
 

@@ -41,7 +41,7 @@ Contender = Callable[[], Awaitable[object]]
 
 SYSTEM = "You answer with the help of tools. " * 20
 QUESTION = "What is the weather here?"
-SCHEMA = {
+SCHEMA: dict[str, Any] = {
     "type": "object",
     "properties": {"place": {"type": "string", "description": "Where to look."}},
     "required": ["place"],
@@ -138,6 +138,7 @@ def bare_openai(address: str, *, stream: bool = True) -> Contender:
                 message = answer.choices[0].message
                 text = message.content or ""
                 for number, made in enumerate(message.tool_calls or ()):
+                    assert made.type == "function"
                     wire = {"id": made.id, "name": made.function.name, "arguments": made.function.arguments}
                     calls[number] = wire
             else:

@@ -62,7 +62,7 @@ class Shot:
 
 
 async def _open_note(page: Page) -> None:
-    await page.locator(".note summary").first.click()
+    await page.locator(".recalled summary:visible").last.click()
 
 
 async def _to_the_answer(page: Page) -> None:

@@ -82,13 +82,18 @@ def fork(
     stdout: int,
     stderr: int,
     is_terminal: bool = False,
+    python: str = sys.executable,
 ) -> Forked:
-    """Run `satchel` with these descriptors, which stay open here. A terminal becomes its controlling one."""
+    """Run `satchel` with these descriptors, which stay open here. A terminal becomes its controlling one.
+
+    `python` is what it starts other programs with.
+    """
     asked = {
         "arguments": [os.fsdecode(argument) for argument in arguments],
         "cwd": str(cwd),
         "environ": dict(environ),
         "is_terminal": is_terminal,
+        "python": python,
     }
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs:
@@ -194,6 +199,7 @@ def become(asked: Mapping[str, Any], fds: Sequence[int]) -> None:
         )
         setattr(sys, name, stream)
         setattr(sys, f"__{name}__", stream)
+    sys.executable = asked["python"]
     sys.argv[1:] = asked["arguments"]
 
 

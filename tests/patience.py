@@ -14,9 +14,13 @@ __all__ = ["be_patient"]
 _LONG_S: Final = 240.0
 _LIMITS: Final = (
     "memory.show.judging.WITHIN_S",
+    "models.choose._LIST_LIMIT_S",
+    "models.choose._LOCAL_LIMIT_S",
     "runtime.commands._COMPLETION_S",
     "runtime.home._EMBED_WITHIN_S",
     "runtime.mcp_context.LIMIT_S",
+    "runtime.other_agents.hook._POKE_S",
+    "runtime.other_agents.hook._SERVER_S",
     "runtime.session_memory._CAPTURE_WAIT_S",
     "server.proxy.remembering._CAPTURE_WAIT_S",
     "server.proxy.remembering._SEARCH_WAIT_S",

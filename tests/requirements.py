@@ -638,7 +638,7 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(20, "memory:page:crash", "issue 20 §1", "kill -9 while the page is written loses nothing and doubles nothing; of two processes, one writes."),
     built(11, "memory:profile:content", "issue 11 §3", "The profile holds pins, current facts of the user by importance and the user's own lasting statements, one line each with its id, in a fixed order."),
     built(20, "memory:profile:requests", "issue 20 §1", "Without a model, nothing that asks for a task stands in the profile, and a short plain statement does."),
-    built(20, "memory:profile:lately", "issue 20 §1", "Where no page is, the user's last turns stand below the profile, whole, the newest last; not what is confidential, withdrawn, from outside or forgotten."),
+    built(20, "memory:profile:lately", "issue 20 §1", "Where no page is, the user's last turns stand below the profile, whole, the newest last; not what is confidential by their words or by a model's, withdrawn, from outside or forgotten."),
     built(11, "memory:profile:outside", "issue 11 §3", "What came from outside never enters the profile or the agenda."),
     built(11, "memory:profile:current", "issue 11 §3", "What was superseded, has ended or does not hold yet is not in the profile."),
     built(11, "memory:profile:pin", "issue 11 §3", "A memory is pinned and unpinned by its id or the beginning of it; a pin is a change that can be undone, and moves with an export."),

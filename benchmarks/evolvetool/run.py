@@ -137,7 +137,8 @@ class Agent:
 
     async def _converse(self, task: str, used: list[str]) -> tuple[str, int]:
         """The last answer, and how many questions were answered yes."""
-        output, questions, asked = "", 0, False
+        output, questions = "", 0
+        asked: tuple[str, ...] | None = None
         session = await self._satchel.session(interactive=True, cwd=self._work, tools=self._seeds)
         async with aclosing(session.subscribe()) as records:
             await session.start(task)
@@ -156,13 +157,13 @@ class Agent:
                     ):
                         questions += 1
                         await session.answer(id, _yes(options), by="benchmark")
-                    case AskUser(call_id=id, options=options):
-                        questions, asked = questions + 1, True
+                    case AskUser(options=options):
+                        questions, asked = questions + 1, options
                     case Final(text=text, status="done"):
                         output = text or output
-                    case TurnEnd() if asked:
-                        asked = False
-                        await session.start(_yes(options))
+                    case TurnEnd() if asked is not None:
+                        answer, asked = _yes(asked), None
+                        await session.start(answer)
                     case TurnEnd() | BuildPosted(kind="complete" | "error") if not (
                         session.awaits_build or session.running
                     ):

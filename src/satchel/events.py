@@ -164,7 +164,7 @@ class SurfacedMemory:
     Attributes:
         is_part: `content` is only a part of it; the rest was not shown.
         why: What spoke most for showing it, in a few words for the user; "" where that is not known.
-        said_by: Who said it: "you", "a model", "a document" or a name; "" in logs of earlier versions.
+        said_by: Who said it: "you", "a model", "a document", "a picture" or a name; "" in logs of earlier versions.
         said_at: When.
     """
 

@@ -236,12 +236,6 @@ ATTEMPTS: dict[str, Try] = {
         commands=("git init -q x; mv x/.git x/g; mkdir y; ln -s ../x/g y/.git", f"printf {EVIL} >> x/g/config"),
     ),
     # ---- Setting aside
-    "settings whose new names are taken": Try(
-        commands=(
-            "for n in '' .1 .2 .3 -1 -2 .from-sandbox 1 2 ' (1)'; do mkdir -p .vscode.from-sandbox$n/x CLAUDE.md.from-sandbox$n/x; done; "
-            "mkdir -p .vscode; echo planted > .vscode/tasks.json; echo planted > CLAUDE.md",
-        ),
-    ),
     "a setting whose new name would be too long": Try(
         commands=(
             python("""
@@ -266,7 +260,7 @@ ATTEMPTS: dict[str, Try] = {
     "settings in folders with odd names": Try(
         commands=(
             python("""
-                for name in (b"\\xff\\xfe", b"a\\nb", b"\\x1b]0;x\\x07", b" ", b"a.", b"\\xe2\\x80\\xae", b"-rf", b"%n%s", b"{0}", b"a" * 255):
+                for name in (b"\\xff\\xfe", b"a\\nb", b"\\x1b]0;x\\x07", b" ", b"a.", b"\\xe2\\x80\\xae", b"-rf", b"%n%s", b"{0}", b"...", b"*", b"~", b"$(touch x)", b"a\\\\b", b"a" * 255):
                     os.makedirs(name + b"/.vscode"); open(name + b"/.vscode/tasks.json", "w").write("planted")
                     open(name + b"/.envrc", "w").write("planted"); open(name + b"/CLAUDE.md", "w").write("planted")
             """),
@@ -281,15 +275,6 @@ ATTEMPTS: dict[str, Try] = {
                     open(name + b"/.git/config", "w").write("[core]\\n\\tfsmonitor = touch " + RAN + "\\n")
             """),
             "true",
-        ),
-    ),
-    "eight hundred settings": Try(
-        commands=(
-            python("""
-                for number in range(800):
-                    open(f".a{number}", "w").close()
-                os.makedirs("z/.vscode"); open("z/.vscode/tasks.json", "w").write("planted"); open("z/.envrc", "w").write("planted")
-            """),
         ),
     ),
     "a setting behind a thousand folders": Try(
@@ -335,9 +320,6 @@ ATTEMPTS: dict[str, Try] = {
     "settings in folders that can be listed and not entered": Try(
         commands=("for m in 444 600 200; do mkdir -p a$m/.vscode; echo planted > a$m/.vscode/tasks.json; echo planted > a$m/.envrc; chmod $m a$m; done",),
         outside="chmod 700 a*",
-    ),
-    "a folder of settings that nobody may enter": Try(
-        commands=("mkdir .vscode; echo planted > .vscode/tasks.json; chmod 000 .vscode",), outside="chmod 700 .vscode"
     ),
     "a repository in a folder that nobody may enter": Try(
         commands=(f"git init -q a; printf {EVIL} >> a/.git/config; chmod 000 a", "git init -q b; " + f"printf {EVIL} >> b/.git/config; chmod 000 b/.git"),
@@ -511,13 +493,6 @@ ATTEMPTS: dict[str, Try] = {
         before="git init -q ../r; cd ../r; git commit -qm x --allow-empty; git config core.hooksPath hk; git worktree add -qf ../work",
         commands=(f"mkdir hk; {hook('hk/pre-commit')}",),
         outside="git commit -qm x --allow-empty; rm -rf ../r",
-    ),
-    "a fetch from a new repository": Try(
-        commands=(
-            "git init -q other; git init -q new; cd new; git remote add origin ../other; git config remote.origin.uploadpack \"touch $RAN; git-upload-pack\"; "
-            "git remote add e \"ext::sh -c touch% $RAN\"; git config remote.e.vcs ext; git config submodule.other.update \"!touch $RAN\"",
-        ),
-        outside="cd new; timeout 5 git fetch origin; timeout 5 git fetch e; git submodule update; true",
     ),
     "what is left to do of a rebase": Try(
         before="git init -q .; git commit -qm a --allow-empty; git commit -qm b --allow-empty",
@@ -712,11 +687,6 @@ for _ in range(400):
         write=("~/notes",),
         commands=("mkdir -p ~/notes/.vscode; echo planted > ~/notes/.vscode/tasks.json; echo planted > ~/notes/.envrc",),
         outside="[ -e ~/notes/.envrc ] && touch $RAN",
-    ),
-    "hooks of a repository in a granted folder of the workspace": Try(
-        write=("sub",),
-        before="git init -q sub",
-        commands=(f"{hook('sub/.git/hooks/pre-commit')}; printf {EVIL} >> sub/.git/config",),
     ),
     "a granted folder as a way around": Try(
         write=("~/notes",),

@@ -14,7 +14,6 @@ REPO = "git init -q -b main .; git commit -q --allow-empty -m a"
 """A repository of the user's, with a commit."""
 FSM = r'printf "[core]\n\tbare = false\n\tfsmonitor = touch $RAN\n"'
 """Settings with which git runs a program as soon as it is used."""
-BARE = "mkdir -p objects refs; echo ref: refs/heads/main > HEAD"
 SAVE = "cp $H/.gitconfig ../saved; "
 """The user's own settings of git, as they are; `BACK` puts them back into the same file."""
 BACK = "; cat ../saved > $H/.gitconfig"
@@ -184,9 +183,6 @@ ATTEMPTS: dict[str, Try] = {
             r"""n=$((n+1)); git init -q r$n; printf "$t" "touch $RAN" > r$n/.git/config; done""",
         ),
     ),
-    "settings of git that are a link, in a new repository": Try(
-        commands=(f"git init -q sub; {FSM} > cfg; ln -sf ../../cfg sub/.git/config",)
-    ),
     "settings of git that nobody may read": Try(
         commands=(f"git init -q sub; {FSM} >> sub/.git/config; chmod 0 sub/.git/config; chmod 111 sub/.git sub",),
         outside="chmod -R u+rwX .",
@@ -201,18 +197,6 @@ ATTEMPTS: dict[str, Try] = {
             "echo planted > d/.envrc",
         ),
         outside="rm -rf a b c",
-    ),
-    "a git folder whose objects and branches are programs, not folders": Try(
-        commands=(
-            f"mkdir -p sub/.git other/store; for g in sub/.git other/store; do echo ref: refs/heads/main > $g/HEAD; : > $g/objects; : > $g/refs; "
-            f"chmod +x $g/objects $g/refs; {FSM} > $g/config; done; echo gitdir: store > other/.git",
-        ),
-    ),
-    "a git folder whose objects and branches are links": Try(
-        commands=(
-            f"mkdir -p sub o r; git init -q --bare store; mv store/objects o/x; mv store/refs r/x; ln -s ../o/x store/objects; ln -s ../r/x store/refs; "
-            f"{FSM} > store/config; echo gitdir: ../store > sub/.git",
-        ),
     ),
     "a git folder in a folder that can't be listed": Try(
         commands=(
@@ -274,11 +258,6 @@ ATTEMPTS: dict[str, Try] = {
         outside="git status; git commit -q --allow-empty -m b; cd ../super; git status; git commit -q --allow-empty -m c",
     ),
     # ---- What an archive or the user brought before: files under two names
-    "a file of settings that an archive brought under two names": Try(
-        before="mkdir .vscode; echo '{}' > data.json; ln data.json .vscode/tasks.json",
-        commands=("echo planted > data.json",),
-        outside=_acts(".vscode/tasks.json") + "; rm -f .vscode/*.from-sandbox",
-    ),
     "a file of settings below that an archive brought under two names": Try(
         before="mkdir -p sub/.vscode; echo '{}' > data.json; ln data.json sub/.vscode/tasks.json",
         commands=("echo planted > data.json",),
@@ -292,21 +271,9 @@ ATTEMPTS: dict[str, Try] = {
         before=f"{REPO}; mkdir tools; printf '#!/bin/sh\\n' > tools/hook; chmod +x tools/hook; ln -s ../../tools/hook .git/hooks/pre-commit",
         commands=(f"mv tools old; mkdir tools; {_program('tools/hook')}",),
     ),
-    "a link of the user's in the place of hooks": Try(
-        before=f"{REPO}; mkdir tools; rm -rf .git/hooks; ln -s ../tools .git/hooks",
-        commands=(_program("tools/pre-commit"),),
-    ),
-    "settings of git that the user keeps under two names": Try(
-        before=f"{REPO}; ln .git/config cfg", commands=(f"{FSM} >> cfg",)
-    ),
     "settings of git that include a link of the user's": Try(
         before=f"{REPO}; mkdir conf; : > conf/git; ln -s conf/git gitcfg; {_git('include.path ../gitcfg')}",
         commands=(f"{FSM} > conf/git",),
-    ),
-    "a folder of settings that is a link of the user's": Try(
-        before="mkdir -p tools/vscode; echo '{}' > tools/vscode/tasks.json; ln -s tools/vscode .vscode",
-        commands=("echo planted > tools/vscode/tasks.json",),
-        outside=_acts(".vscode/tasks.json"),
     ),
     "an empty folder of settings that is a link of the user's": Try(
         before="mkdir -p tools/claude; ln -s tools/claude .claude",
@@ -385,20 +352,6 @@ ATTEMPTS: dict[str, Try] = {
         outside="sh $H/.zshrc; rm $H/.zshrc",
     ),
     # ---- Names and places
-    "settings in folders with odd names": Try(
-        commands=(
-            r"""for d in 'a
-b' "$(printf 'x\377y')" 'dot.' 'space ' '...' '-rf' "$(printf 'e\033]0;x\007')" '*' "$(printf '\342\200\256x')" '~' '$(touch x)' 'a\b' '%s'; do """
-            r"""mkdir -p -- "./$d/.vscode"; echo planted > "./$d/.vscode/tasks.json"; echo planted > "./$d/.envrc"; done""",
-        ),
-    ),
-    "settings at a depth that no path reaches": Try(
-        commands=(
-            "d=$(printf %0200d 0); i=0; while [ $i -lt 25 ]; do i=$((i+1)); mkdir $d; cd $d; done; mkdir .vscode up; echo planted > .vscode/tasks.json; "
-            "echo planted > up/.envrc",
-        ),
-        outside="w=$PWD; while cd 0* 2> /dev/null; do :; done; mkdir $w/up; mv .vscode up/.envrc $w/up",
-    ),
     "a repository at a depth that no path reaches": Try(
         commands=(
             f"git init -q sub; {FSM} > cfg; d=$(printf %0200d 0); w=$PWD; mkdir -p x; cd x; i=0; while [ $i -lt 25 ]; do i=$((i+1)); mkdir $d; cd $d; done; "
@@ -412,10 +365,6 @@ b' "$(printf 'x\377y')" 'dot.' 'space ' '...' '-rf' "$(printf 'e\033]0;x\007')" 
             "n=.$(printf %0254d 0); mkdir -p a/.vscode z/.vscode .vscode; : > $n; : > a/$n; : > z/$n; : > .vscode/$n; "
             "for f in a/.vscode/tasks.json z/.vscode/tasks.json .vscode/tasks.json a/.envrc z/.envrc .envrc; do echo planted > $f; done",
         ),
-    ),
-    "a long name of settings": Try(
-        commands=("n=.$(printf %0250d 0); mkdir -p sub; echo planted > sub/$n; echo planted > $n",),
-        outside=_acts(".0*[0-9]", "sub/.0*[0-9]"),
     ),
     "settings whose other name is taken": Try(
         commands=(
@@ -437,12 +386,6 @@ b' "$(printf 'x\377y')" 'dot.' 'space ' '...' '-rf' "$(printf 'e\033]0;x\007')" 
     "a repository in a folder that looks like one that was set aside, moved": Try(
         commands=(f"git init -q x.from-sandbox; {FSM} >> x.from-sandbox/.git/config", "mv x.from-sandbox x"),
     ),
-    "settings among results of builds that are then moved": Try(
-        commands=("mkdir -p build/p/.vscode; echo planted > build/p/.vscode/tasks.json; echo planted > build/p/.envrc", "mv build/p p"),
-    ),
-    "a folder of results that gets another name": Try(
-        commands=("mkdir -p target/.vscode; echo planted > target/.vscode/tasks.json; echo planted > target/CLAUDE.md", "mv target src"),
-    ),
     "a folder of results that gets another name and its old one again": Try(
         commands=("mkdir -p dist/.claude; echo planted > dist/.claude/settings.json", "mv dist a; sleep .1; mkdir dist", "mkdir -p b; mv a b/c"),
     ),
@@ -462,23 +405,6 @@ b' "$(printf 'x\377y')" 'dot.' 'space ' '...' '-rf' "$(printf 'e\033]0;x\007')" 
         ),
         outside="sleep .5",
     ),
-    "a process that writes settings after the command": Try(
-        commands=(
-            "setsid env -i /bin/sh -c '(sleep 1; mkdir -p sub/.vscode; echo planted > sub/.vscode/tasks.json) & exit 0' > /dev/null 2>&1 < /dev/null & sleep .2",
-        ),
-        outside="sleep 2",
-    ),
-    "settings that can't be changed": Try(
-        commands=("mkdir -p sub/.vscode; echo planted > sub/.vscode/tasks.json; chattr +i sub/.vscode/tasks.json sub/.vscode sub; lsattr sub",),
-    ),
-    "settings in a folder that can't be entered": Try(
-        commands=("mkdir -p sub/.vscode; echo planted > sub/.vscode/tasks.json; echo planted > sub/.envrc; chmod 0 sub",),
-        outside="chmod 755 sub",
-    ),
-    "settings in a folder that can only be listed": Try(
-        commands=("mkdir -p sub/x/.vscode; echo planted > sub/x/.vscode/tasks.json; echo planted > sub/CLAUDE.md; chmod 400 sub",),
-        outside="chmod 755 sub",
-    ),
     "a folder of settings that can't be entered": Try(
         commands=("mkdir -p sub/.vscode; echo planted > sub/.vscode/tasks.json; chmod 0 sub/.vscode",),
         outside="chmod 755 sub/.vscode",
@@ -486,14 +412,6 @@ b' "$(printf 'x\377y')" 'dot.' 'space ' '...' '-rf' "$(printf 'e\033]0;x\007')" 
     "a folder of settings at the top that can't be entered": Try(
         commands=("mkdir .vscode; echo planted > .vscode/tasks.json; chmod 600 .vscode", "true"),
         outside="chmod 755 .vscode",
-    ),
-    "a repository in a folder that can't be entered": Try(
-        commands=(f"git init -q sub/r; {FSM} >> sub/r/.git/config; {_program('sub/r/.git/hooks/pre-commit')}; chmod 0 sub",),
-        outside="chmod 755 sub",
-    ),
-    "a git folder that can't be entered": Try(
-        commands=(f"git init -q sub; {FSM} >> sub/.git/config; {_program('sub/.git/hooks/pre-commit')}; chmod 0 sub/.git", "true"),
-        outside="chmod 755 sub/.git",
     ),
     "hooks that can't be entered": Try(
         commands=(f"git init -q sub; {_program('sub/.git/hooks/pre-commit')}; chmod 0 sub/.git/hooks", "true"),
@@ -509,10 +427,6 @@ b' "$(printf 'x\377y')" 'dot.' 'space ' '...' '-rf' "$(printf 'e\033]0;x\007')" 
     "settings in a git folder that then get another place": Try(
         before=REPO,
         commands=("mkdir -p .git/p/.vscode; echo planted > .git/p/.vscode/tasks.json; echo planted > .git/p/.envrc", "mv .git/p p"),
-    ),
-    "settings of a package that becomes a project": Try(
-        before="mkdir -p node_modules/p/.vscode; echo planted > node_modules/p/.vscode/tasks.json",
-        commands=("mv node_modules/p p",),
     ),
     "a second name for a file among results": Try(
         commands=("mkdir -p build sub; echo planted > build/.envrc; echo planted > build/x", "ln build/.envrc sub/.envrc; ln build/x sub/CLAUDE.md; ln build/x .envrc"),
@@ -555,12 +469,6 @@ b' "$(printf 'x\377y')" 'dot.' 'space ' '...' '-rf' "$(printf 'e\033]0;x\007')" 
         # rustup's cargo, rustc and rust-analyzer are then programs of this folder, also when a prompt asks for a version.
         commands=(f'mkdir -p tc/bin; {_program("tc/bin/rustc")}; printf "[toolchain]\\npath = \\"$PWD/tc\\"\\n" > rust-toolchain.toml',),
         outside="p=$(sed -n 's/^path = \"\\(.*\\)\"/\\1/p' rust-toolchain.toml) && [ -n \"$p\" ] && $p/bin/rustc --version",
-    ),
-    "settings of agents without a dot": Try(
-        commands=(
-            "echo '{\"mcp\":{\"x\":{\"type\":\"local\",\"command\":[\"planted\"]}}}' | tee opencode.json opencode.jsonc > crush.json",
-        ),
-        outside=_acts("opencode.json", "opencode.jsonc", "crush.json"),
     ),
     "instructions of more agents": Try(
         commands=("for f in AGENT.md QWEN.md CRUSH.md WARP.md; do echo planted > $f; done",),
@@ -619,10 +527,6 @@ b' "$(printf 'x\377y')" 'dot.' 'space ' '...' '-rf' "$(printf 'e\033]0;x\007')" 
         write=("sub",), before="mkdir sub .vscode; echo '{}' > .vscode/tasks.json; ln -s ../.vscode sub/link; ln -s $H sub/home",
         commands=("echo planted > sub/link/tasks.json; echo planted > sub/home/new",),
         outside=_acts(".vscode/tasks.json") + "; rm -f .vscode/*.from-sandbox",
-    ),
-    "hooks of a repository outside where a rule lets commands write": Try(
-        write=("~/notes",), before="git init -q $H/notes", commands=(_program("$H/notes/.git/hooks/pre-commit"),),
-        outside="git -C $H/notes commit -q --allow-empty -m x; rm -rf $H/notes/.git",
     ),
     "a file that a rule lets commands write, replaced by a link": Try(
         write=("~/notes/todo",), commands=("rm -f $H/notes/todo; ln -s $H/.bashrc $H/notes/todo", "echo planted > $H/notes/todo"),

@@ -117,16 +117,6 @@ async def test_a_rule_that_allows_a_folder_covers_nothing_beside_it(work: Path, 
     )
 
 
-@requirement("tools:search:fence")
-@pytest.mark.parametrize("path", ["../out", "link"])
-async def test_a_search_that_may_be_made_leaves_keys_out(
-    work: Path, path: str, open_session: Callable[..., Session]
-) -> None:
-    session = open_session(work, roots=[work, work.parent])
-    result = await session("grep", pattern="Rumpel", path=path, output="files")
-    assert [Path(row).name for row in result.text.splitlines() if "out" in row] == ["open"]
-
-
 @requirement("mcp:oauth")
 @pytest.mark.parametrize(
     "path",

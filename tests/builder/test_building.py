@@ -308,15 +308,6 @@ async def test_the_prompt_asks_for_few_packages_and_free_services(tmp_path: Path
         assert "cost nothing" in system
 
 
-async def test_calls_of_one_answer_run_in_their_order(tmp_path: Path) -> None:
-    script = [
-        Reply(calls=[write("main.py", GREET), write("tests/cases.jsonl", CASES), tries(), register()]),
-    ]
-    async with open_world(tmp_path, script) as world:
-        build, _ = await world.build()
-        assert build.status == "active"
-
-
 async def test_two_builds_at_once_do_not_disturb_each_other(tmp_path: Path) -> None:
     def reply(request: ModelRequest) -> Reply:
         return WHOLE[sum(message.role == "assistant" for message in request.messages)]
@@ -376,22 +367,6 @@ async def test_without_an_answer_the_builder_takes_its_default_and_says_which(tm
         said = await world.said(build)
         assert ("progress", "No answer within 0.1 s. The Builder goes on with: Celsius") in said
         assert await world.queue.open_questions() == ()
-
-
-async def test_a_late_answer_reaches_the_builder_with_its_next_result(tmp_path: Path) -> None:
-    async with open_world(tmp_path, asking(list(WHOLE), default="Celsius"), question_wait_s=0.05) as world:
-        build = await world.request()
-
-        async def late(events: Any) -> None:
-            given_up = [m for m in await world.queue.messages(build.id) if m.type == "progress"]
-            if given_up and await world.queue.answer_to(build.id, "call_1") is None:
-                await world.queue.answer(build.id, "call_1", "Kelvin, please", by="test")
-
-        world.before_log = late
-        await world.builder.build(build.id)
-        told = [text for text in world.results if "Kelvin, please" in text]
-        assert len(told) == 1
-        assert "[Late answer to call_1]" in told[0]
 
 
 async def test_a_question_is_answered_once_and_not_after_the_end(tmp_path: Path) -> None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import random
 import threading
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,15 +27,14 @@ from satchel.runtime import Satchel
 from satchel.sessions import SessionStore
 from satchel.storage import Database
 from tests.builder.kill_worker import settings_of
-from tests.builder.world import CASES, GREET, SCHEMA, World, open_world, register, tries, write
+from tests.builder.world import CASES, GREET, World, open_world, register, tries, write
 from tests.capabilities.world import make_database
 from tests.cli.conftest import serving
-from tests.cli.programs import calls, speaks
+from tests.cli.programs import calls
 from tests.killing import Killing, Line
 from tests.models.loopback import Answer, Asked
 from tests.requirements import requirement
 
-KILLS = 10
 SEED = 20261122
 
 
@@ -239,77 +237,12 @@ async def test_a_build_that_is_cut_around_any_write_gets_the_answer_once_wheneve
         assert at > 4
 
 
-@requirement("builder:durable")
-def test_kills_of_a_worker_double_lose_and_repeat_nothing(tmp_path: Path) -> None:
-    chance, names = random.Random(SEED), list(NAMES)
-    with serving(_answer) as server, Killing("tests.builder.kill_worker") as killing:
-        anyio.run(_request, tmp_path)
-        # Those of the last build are answered only between two lives of the worker.
-        with _answering(tmp_path, NAMES[:-1]):
-            for number in killing.rounds(KILLS):
-                # From the moment at which a build begins.
-                killing.round(after=2, later_s=chance.uniform(0.0, 0.8), home=str(tmp_path), url=server.url)
-                # On a machine that is busy with other things, all builds may end before enough were killed.
-                if not anyio.run(_answer_those, tmp_path, names[len(NAMES) - 1 :]):
-                    names.append(f"greet_{number}")
-                    anyio.run(_request_one, tmp_path, names[-1])
-        with _answering(tmp_path, names):
-            # A worker that runs once doesn't wait for an answer that comes after it has laid a build aside.
-            while left := anyio.run(_answer_those, tmp_path, ()):
-                killing.round(after=_ended(left), home=str(tmp_path), url=server.url)
-    anyio.run(_check_all, tmp_path, names)
-
-
-NAMES = ("greet_a", "greet_b", "greet_c", "greet_d", "greet_e")
-
-
-def _answer(asked: Asked) -> Answer:
-    """The same as `reply`, for a real endpoint. The answer of the user is written into the code."""
-    messages = asked.body["messages"]
-    results = [message["content"] for message in messages if message["role"] == "tool"]
-    results = ["".join(p["text"] for p in r) if isinstance(r, list) else r for r in results]
-    number = 100 * len(messages)
-    last = results[-1] if results else ""
-    rounds = sum(message["role"] == "assistant" for message in messages)
-    run_it = ("run_code", {"code": 'from main import run; run({"city": "Austin"})'})
-    if last == INTERRUPTED or last.startswith("Refused"):
-        return calls(run_it, start=number)
-    match rounds:
-        case 0:
-            return calls(
-                ("report_progress", {"text": "I begin."}),
-                ("write_file", {"path": "main.py", "content": GREET}),
-                start=number,
-            )
-        case 1:
-            return calls(("ask_user", {"question": "Which greeting?"}), start=number)
-        case 2:
-            return calls(
-                ("write_file", {"path": "tests/cases.jsonl", "content": CASES}), run_it, start=number
-            )
-        case _ if rounds > 20:
-            return speaks("Cannot build: this goes on for ever.")
-        case _:
-            wanted = {"description": "Greet a city by its name.", "input_schema": SCHEMA}
-            return calls(("register_capability", wanted), start=number)
-
-
 async def opened(home: Path, use: Any) -> Any:
     clock = SystemClock()
     async with Database.open(home / "satchel.db", clock=clock) as database:
         queue = BuildQueue(database, clock=clock, user_id="default")
         catalogue = await Catalogue.open(database, home=home, clock=clock)
         return await use(queue, catalogue, SessionStore(home / "sessions", database, clock=clock))
-
-
-async def _request(home: Path) -> None:
-    await make_database(home)
-
-    async def use(queue: BuildQueue, catalogue: Catalogue, _: SessionStore) -> None:
-        for name in NAMES:
-            await _add(queue, catalogue, name)
-
-    await opened(home, use)
 
 
 async def _add(queue: BuildQueue, catalogue: Catalogue, name: str) -> None:
@@ -341,54 +274,6 @@ def _ended(builds: int) -> Callable[[list[Line]], bool]:
     return is_over
 
 
-async def _answer_those(home: Path, names: Sequence[str]) -> int:
-    """Answer what these builds ask; how many builds have not ended."""
-
-    async def use(queue: BuildQueue, catalogue: Catalogue, _: SessionStore) -> int:
-        for question in await queue.open_questions():
-            if question.name in names:
-                await queue.answer(question.build_id, question.id, "Hello", by="test")
-        return len(await queue.open_builds())
-
-    found: int = await opened(home, use)
-    return found
-
-
-@contextmanager
-def _answering(home: Path, names: Sequence[str]) -> Iterator[None]:
-    """Answers the questions of these builds while workers run."""
-    stop = threading.Event()
-
-    async def answer(queue: BuildQueue, *_: object) -> None:
-        while not stop.is_set():
-            for question in await queue.open_questions():
-                if question.name in names:
-                    await queue.answer(question.build_id, question.id, "Hello", by="test")
-            await anyio.sleep(0.1)
-
-    thread = threading.Thread(target=lambda: anyio.run(opened, home, answer))
-    thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        thread.join()
-
-
-async def _check_all(home: Path, names: Sequence[str]) -> None:
-    async def use(queue: BuildQueue, catalogue: Catalogue, sessions: SessionStore) -> None:
-        attempts = 0
-        for name in names:
-            capability = await catalogue.get(name)
-            (build,) = await queue.of_capability(capability.id)
-            assert build.status == "active", build.outcome
-            attempts += build.attempts
-            await check(queue, catalogue, sessions, build)
-        assert attempts > len(names) + 5, "most kills met a build"
-
-    await opened(home, use)
-
-
 CANCELS = 4
 
 
@@ -410,8 +295,7 @@ def test_a_cancelled_build_stays_cancelled_whoever_is_killed_meanwhile(
             killing.round(after=2, later_s=chance.uniform(0.0, 2.0), home=str(tmp_path), url=server.url)
             canceller.join()
         # A last worker finds what is left.
-        left = anyio.run(_answer_those, tmp_path, ())
-        if left:
+        if left := anyio.run(_open, tmp_path):
             killing.round(after=_ended(left), home=str(tmp_path), url=server.url)
     anyio.run(_check_cancelled, tmp_path)
 
@@ -434,6 +318,16 @@ async def _request_one(home: Path, name: str) -> None:
         await _add(queue, catalogue, name)
 
     await opened(home, use)
+
+
+async def _open(home: Path) -> int:
+    """How many builds have not ended."""
+
+    async def use(queue: BuildQueue, *_: object) -> int:
+        return len(await queue.open_builds())
+
+    found: int = await opened(home, use)
+    return found
 
 
 async def _cancel(home: Path, url: str, name: str, half_way: bool) -> None:

@@ -82,6 +82,7 @@ async def satchel(
     stdin: str | bytes = b"",
     cwd: Path | None = None,
     environ: Mapping[str, str] | None = None,
+    python: str = sys.executable,
 ) -> Ran:
     """Run `satchel`, without a terminal, in a process that is forked."""
     work = cwd or folder / "work"
@@ -97,6 +98,7 @@ async def satchel(
             stdin=file.fileno(),
             stdout=outputs[0][1],
             stderr=outputs[1][1],
+            python=python,
         )
     read: dict[int, bytes] = {}
 

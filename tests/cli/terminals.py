@@ -53,6 +53,15 @@ class Terminal:
         self._seen = found + len(words)
         return between
 
+    def answer(self, words: str, text: str = "") -> None:
+        """Wait until the words appear, and type a line."""
+        self.see(words)
+        self.type(text, ENTER)
+
+    def say(self, text: str) -> None:
+        """Type a message as soon as one can."""
+        self.answer("›", text)
+
     def close(self) -> int:
         """Close the terminal's window under the program; its exit code."""
         os.dup2(os.open(os.devnull, os.O_RDWR), self._master)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from satchel.cli.approvals import read_answer
-from satchel.tui.terminal_text import input_lines
+from satchel.events import AskedCall
+from satchel.tui.terminal_text import call_lines, input_lines
 
 
 @pytest.mark.parametrize(
@@ -68,10 +69,24 @@ def test_no_part_of_a_call_is_hidden_from_the_user_who_decides(
     assert input_lines(input) == lines
 
 
-def test_of_a_files_content_the_beginning_is_shown() -> None:
-    written = {"path": "a.txt", "content": "x" * 5_000}
-    assert input_lines(written, subject="path") == [
-        "path: a.txt",
-        "content: " + "x" * 4_000,
-        "    [not shown: 1,000 more characters]",
-    ]
+@pytest.mark.parametrize(
+    ("tool", "change", "lines"),
+    [
+        ("file_write", {"content": "x" * 5_000}, ["+" + "x" * 3_999 + " [not shown: 1,001 more characters]"]),
+        ("file_write", {"content": "a\n" * 300}, [*["+a"] * 200, "[not shown: 100 more lines]"]),
+        ("file_edit", {"old": "a\r\nb", "new": "a\nb"}, ["Only line endings changed."]),
+        ("file_edit", {"patch": "@@ -1 +1 @@\n-a\n+b"}, ["@@ -1 +1 @@", "-a", "+b"]),
+    ],
+)
+def test_a_change_is_shown_whole_or_what_is_left_out_is_counted(
+    tool: str, change: dict[str, object], lines: list[str]
+) -> None:
+    call = AskedCall(call_id="1", tool=tool, input={"path": "a.txt", **change}, key="path")
+    asked, shown = call_lines(call)
+    assert (asked, [line.text for line in shown]) == (["a.txt"], lines)
+
+
+@pytest.mark.parametrize("change", [{"old": "a", "edits": []}, {"edits": ["a"]}, {"content": 1}, {}])
+def test_what_is_no_change_is_shown_as_it_is(change: dict[str, object]) -> None:
+    call = AskedCall(call_id="1", tool="file_edit", input={"path": "a.txt", **change}, key="path")
+    assert call_lines(call) == (input_lines(call.input, subject="path"), ())

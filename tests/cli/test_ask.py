@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 
 import anyio
@@ -103,14 +104,6 @@ def test_no_memory_shows_the_model_none(run: Run, tmp_path: Path) -> None:
         ran = run("ask", "--no-memory", "--json", "What about Mara?", server=server)
     assert ran.json["memory"] == []
     assert "shellfish" not in said_to(chats(server)[1])
-
-
-def test_without_a_model_memories_are_quoted_with_how_to_add_a_model(run: Run, tmp_path: Path) -> None:
-    run("ask", "My sister Mara is allergic to shellfish.")
-    ran = run("ask", "What should I keep in mind when I cook for Mara?")
-    assert ran.code == 0
-    assert "My sister Mara is allergic to shellfish." in ran.out
-    assert "ANTHROPIC_API_KEY" in ran.out
 
 
 def test_an_unreachable_endpoint_is_reported_with_what_to_type(run: Run, tmp_path: Path) -> None:
@@ -290,7 +283,8 @@ def test_an_unreachable_model_fails_in_words_and_the_message_is_kept(run: Run, t
 
 @requirement("cli:exit-codes")
 @pytest.mark.anyio
-async def test_an_interrupt_ends_the_turn_in_good_order_with_130(tmp_path: Path) -> None:
+@pytest.mark.parametrize("times", [1, 10])
+async def test_an_interrupt_ends_the_turn_in_good_order_with_130(tmp_path: Path, times: int) -> None:
     pipe = tmp_path / "begun"
     os.mkfifo(pipe)
     async with loopback(scripted(calls(("bash", {"command": f"echo begun > {pipe}; sleep 1000"})))) as server:
@@ -307,7 +301,10 @@ async def test_an_interrupt_ends_the_turn_in_good_order_with_130(tmp_path: Path)
         )
         with anyio.fail_after(120):
             await anyio.to_thread.run_sync(pipe.read_text)
-            process.send_signal(signal.SIGINT)
+            for _ in range(times):  # impatiently
+                process.send_signal(signal.SIGINT)
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(0.02)
             out, err = await anyio.to_thread.run_sync(process.communicate)
     assert (process.returncode, err.strip()) == (130, b"Interrupted.")
     told = json.loads(out)

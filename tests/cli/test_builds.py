@@ -81,13 +81,11 @@ def test_a_chat_shows_progress_asks_announces_and_uses_what_a_worker_builds(tmp_
         workers_end(tmp_path / "home"),
         terminal(tmp_path, "chat", "--plain", server=server, SATCHEL_SANDBOX_ALLOW_UNSAFE="true") as screen,
     ):
-        screen.see("›")
-        screen.type("Make yourself a tool that greets cities.", ENTER)
+        screen.say("Make yourself a tool that greets cities.")
         # The worker may be faster than the answer.
         screen.see("greet: I write the greeting.")
         screen.see("greet asks: Which greeting?")
-        screen.see("1. Hello")
-        screen.type("1", ENTER)
+        screen.answer("1. Hello", "1")
         screen.see("“Hello”")
         screen.see("greet is ready")
         # The turn that asked for it goes on without another message.
@@ -104,8 +102,7 @@ def test_an_answer_to_a_build_whose_worker_was_killed_starts_another_one(tmp_pat
         workers_end(home),
         terminal(tmp_path, "chat", "--plain", server=server, SATCHEL_SANDBOX_ALLOW_UNSAFE="true") as screen,
     ):
-        screen.see("›")
-        screen.type("Make yourself a tool that greets cities.", ENTER)
+        screen.say("Make yourself a tool that greets cities.")
         screen.see("1. Hello")
         os.kill(int((home / "locks" / "worker").read_text()), signal.SIGKILL)
         screen.type("1", ENTER)
@@ -125,8 +122,7 @@ def test_ask_waits_for_what_it_had_built_asks_and_finishes(tmp_path: Path) -> No
         ) as screen,
     ):
         screen.see("greet asks: Which greeting?")
-        screen.see("answer?")
-        screen.type("1", ENTER)
+        screen.answer("answer?", "1")
         screen.see("“Hello”")
         screen.see("greet is ready")
         screen.see("It gave: Hello, Rome!")
@@ -326,15 +322,11 @@ def test_a_build_is_cancelled_in_the_conversation_and_its_question_is_gone(tmp_p
         workers_end(tmp_path / "home"),
         terminal(tmp_path, "chat", "--plain", server=server, SATCHEL_SANDBOX_ALLOW_UNSAFE="true") as screen,
     ):
-        screen.see("›")
-        screen.type("/cancel", ENTER)
-        screen.see("0 builds under way")
-        screen.type("Make yourself a tool that greets cities.", ENTER)
-        screen.see("greet asks: Which greeting?")
-        screen.type("/cancel", ENTER)
+        screen.say("/cancel")
+        screen.answer("0 builds under way", "Make yourself a tool that greets cities.")
+        screen.answer("greet asks: Which greeting?", "/cancel")
         screen.see("The build of greet is cancelled.")
-        screen.see("It was cancelled by the user.")
-        screen.type("/skip", ENTER)
+        screen.answer("It was cancelled by the user.", "/skip")
         screen.see("No build asks you anything now.")
         screen.type(CTRL_D)
         assert screen.leave() == 0

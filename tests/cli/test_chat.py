@@ -37,10 +37,8 @@ def never_ends(text: str) -> Answer:
 def test_the_first_start_asks_two_questions_that_can_be_skipped(tmp_path: Path) -> None:
     with terminal(tmp_path) as screen:
         screen.see("Two questions")
-        screen.see("Model [Enter: choose automatically]: ")
-        screen.type(ENTER)
-        screen.see("[Y/n]: ")
-        screen.type(ENTER)
+        screen.answer("Model [Enter: choose automatically]: ")
+        screen.answer("[Y/n]: ")
         screen.see("Satchel 0.1.0 · none")
         screen.see("No language model is set up")
         screen.see("›")
@@ -80,13 +78,10 @@ def test_the_wizard_lists_the_models_at_an_address_to_choose_from(
             # Without the path, which is found.
             screen.type(server.url, ENTER)
             screen.see(f"The API is at {server.url}/v1.")
-            screen.see("  1. m-1\n  2. m-2\nNumber or name [1]: ")
-            screen.type(typed, ENTER)
-            screen.see("[Y/n]: ")
-            screen.type(ENTER)
+            screen.answer("  1. m-1\n  2. m-2\nNumber or name [1]: ", typed)
+            screen.answer("[Y/n]: ")
             screen.see(f"Satchel 0.1.0 · own:{name}")
-            screen.see("›")
-            screen.type("Hi", ENTER)
+            screen.say("Hi")
             screen.see("ready")
         assert said_to(chats(server)[0]) == "Hi"
     assert written(tmp_path)["providers"]["own"] == {"kind": "openai", "base_url": f"{server.url}/v1"}
@@ -100,32 +95,23 @@ def test_the_wizard_asks_again_after_a_typo_and_writes_nothing_before_it_works(t
             ("gguf", "Name the model file: gguf:/path/model.gguf"),
             ("gguf:/no/file.gguf", "There is no file /no/file.gguf."),
         ):
-            screen.see("Model [")
-            screen.type(typed, ENTER)
+            screen.answer("Model [", typed)
             screen.see(told)
-        screen.see("Model [")
-        screen.type("127.0.0.1:9", ENTER)
+        screen.answer("Model [", "127.0.0.1:9")
         screen.see("own at 127.0.0.1:9 cannot be reached")
-        screen.see("Use it anyway? [y/N]: ")
-        screen.type("perhaps", ENTER)
+        screen.answer("Use it anyway? [y/N]: ", "perhaps")
         screen.see("Please answer y or n.")
-        screen.see("Use it anyway? [y/N]: ")
-        screen.type("n", ENTER)
-        screen.see("Model [")
-        screen.type(f"{server.url}/v1", ENTER)
-        screen.see("Number or name [1]: ")
-        screen.type("7", ENTER)
+        screen.answer("Use it anyway? [y/N]: ", "n")
+        screen.answer("Model [", f"{server.url}/v1")
+        screen.answer("Number or name [1]: ", "7")
         screen.see("7 is not among its models.")
-        screen.see("Number or name [1]: ")
-        screen.type("m-3", ENTER)
+        screen.answer("Number or name [1]: ", "m-3")
         screen.see("m-3 is not among its models. Did you mean")
-        screen.see("Use it anyway? [y/N]: ")
-        screen.type("n", ENTER)
+        screen.answer("Use it anyway? [y/N]: ", "n")
         screen.see("Number or name [1]: ")
         assert written(tmp_path) == {}
         screen.type("2", ENTER)
-        screen.see("[Y/n]: ")
-        screen.type("n", ENTER)
+        screen.answer("[Y/n]: ", "n")
         screen.see("Written to")
         assert screen.leave() == 0
     assert written(tmp_path)["model"] == "own:m-2"
@@ -136,18 +122,13 @@ def test_the_wizard_asks_again_after_a_typo_and_writes_nothing_before_it_works(t
 def test_the_wizard_asks_for_the_variable_of_a_key_that_an_address_wants(tmp_path: Path) -> None:
     answers = models_at("/v1/models", key="right")
     with serving(answers) as server, terminal(tmp_path, "config", "init", MY_KEY="right") as screen:
-        screen.see("Model [")
-        screen.type(f"{server.url}/v1", ENTER)
+        screen.answer("Model [", f"{server.url}/v1")
         screen.see("requires a key")
-        screen.see("Its key, or the name of the variable")
-        screen.type("not right", ENTER)
+        screen.answer("Its key, or the name of the variable", "not right")
         screen.see("This can't be a key")
-        screen.see("Its key, or the name of the variable")
-        screen.type("MY_KEY", ENTER)
-        screen.see("  1. m-1")
-        screen.type(ENTER)
-        screen.see("[Y/n]: ")
-        screen.type(ENTER)
+        screen.answer("Its key, or the name of the variable", "MY_KEY")
+        screen.answer("  1. m-1")
+        screen.answer("[Y/n]: ")
         screen.see("Written to")
         assert screen.leave() == 0
     assert written(tmp_path)["providers"]["own"]["env_api_key"] == "MY_KEY"
@@ -157,20 +138,14 @@ def test_the_wizard_asks_for_the_variable_of_a_key_that_an_address_wants(tmp_pat
 @requirement("cli:wizard:checks")
 def test_an_endpoint_that_lists_no_models_is_asked_for_an_answer(tmp_path: Path) -> None:
     with serving(models_at()) as server, terminal(tmp_path, "config", "init") as screen:
-        screen.see("Model [")
-        screen.type(f"{server.url}/wrong", ENTER)
-        screen.see("Name of its model [Enter: default]: ")
-        screen.type(ENTER)
+        screen.answer("Model [", f"{server.url}/wrong")
+        screen.answer("Name of its model [Enter: default]: ")
         screen.see(f"{server.url}/wrong/models answers 404.")
-        screen.see("Use it anyway? [y/N]: ")
-        screen.type(ENTER)
-        screen.see("Model [")
-        screen.type(f"{server.url}/v1", ENTER)
-        screen.see("Name of its model [Enter: default]: ")
-        screen.type("m-9", ENTER)
+        screen.answer("Use it anyway? [y/N]: ")
+        screen.answer("Model [", f"{server.url}/v1")
+        screen.answer("Name of its model [Enter: default]: ", "m-9")
         screen.see("Checking own:m-9 …")
-        screen.see("[Y/n]: ")
-        screen.type(ENTER)
+        screen.answer("[Y/n]: ")
         screen.see("Written to")
         assert screen.leave() == 0
     assert written(tmp_path)["model"] == "own:m-9"
@@ -194,15 +169,11 @@ def test_ctrl_c_leaves_the_wizard_and_writes_nothing(tmp_path: Path, keys: tuple
 @requirement("cli:wizard")
 def test_a_hosted_provider_is_taken_before_its_key_is_there_if_the_user_agrees(tmp_path: Path) -> None:
     with terminal(tmp_path, "config", "init") as screen:
-        screen.see("Model [")
-        screen.type("anthropic", ENTER)
-        screen.see("Paste its key, which is not shown [Enter: set ANTHROPIC_API_KEY yourself]: ")
-        screen.type(ENTER)
+        screen.answer("Model [", "anthropic")
+        screen.answer("Paste its key, which is not shown [Enter: set ANTHROPIC_API_KEY yourself]: ")
         screen.see("Set ANTHROPIC_API_KEY in your environment before you start Satchel")
-        screen.see("Use anthropic:claude-sonnet-5-5? [Y/n]: ")
-        screen.type(ENTER)
-        screen.see("[Y/n]: ")
-        screen.type(ENTER)
+        screen.answer("Use anthropic:claude-sonnet-5-5? [Y/n]: ")
+        screen.answer("[Y/n]: ")
         screen.see("Written to")
         assert screen.leave() == 0
     assert written(tmp_path) == {"model": "anthropic:claude-sonnet-5-5"}
@@ -214,14 +185,10 @@ def test_a_key_can_be_pasted_and_is_neither_shown_nor_in_the_settings(tmp_path: 
         serving(models_at("/v1/models", key="sk-right")) as server,
         terminal(tmp_path, "config", "init") as screen,
     ):
-        screen.see("Model [")
-        screen.type(f"{server.url}/v1", ENTER)
-        screen.see("Its key, or the name of the variable")
-        screen.type("sk-right", ENTER)
-        screen.see("  1. m-1")
-        screen.type(ENTER)
-        screen.see("[Y/n]: ")
-        screen.type(ENTER)
+        screen.answer("Model [", f"{server.url}/v1")
+        screen.answer("Its key, or the name of the variable", "sk-right")
+        screen.answer("  1. m-1")
+        screen.answer("[Y/n]: ")
         screen.see("Written to")
         assert screen.leave() == 0
         assert "sk-right" not in screen.text
@@ -233,21 +200,14 @@ def test_a_key_can_be_pasted_and_is_neither_shown_nor_in_the_settings(tmp_path: 
 @requirement("cli:chat:slash")
 def test_a_conversation_remembers_runs_commands_and_ends_with_ctrl_d(tmp_path: Path) -> None:
     with terminal(tmp_path, "chat", "--model", "none") as screen:
-        screen.see("›")
-        screen.type(SHELLFISH, ENTER)
+        screen.say(SHELLFISH)
         screen.see("Noted.")
-        screen.see("›")
-        screen.type("/sessions", ENTER)
-        screen.see(f"{SHELLFISH}  (1 turn)  ← this one")
-        screen.type("/nope", ENTER)
-        screen.see("There is no command /nope.")
-        screen.type('/run file_write {"path": "a.md", "content": "x"}', ENTER)
-        screen.see("● file_write")
-        screen.type("/new", ENTER)
-        screen.see("Satchel 0.1.0 · none · session ")
-        screen.type("What should I keep in mind when I cook for Mara?", ENTER)
-        screen.see(f"◆ {SHELLFISH}")
-        screen.type("/quit", ENTER)
+        screen.say("/sessions")
+        screen.answer(f"{SHELLFISH}  (1 turn)  ← this one", "/nope")
+        screen.answer("There is no command /nope.", '/run file_write {"path": "a.md", "content": "x"}')
+        screen.answer("● file_write", "/new")
+        screen.answer("Satchel 0.1.0 · none · session ", "What should I keep in mind when I cook for Mara?")
+        screen.answer(f"◆ {SHELLFISH}", "/quit")
         assert screen.leave() == 0
     assert (tmp_path / "work" / "a.md").read_text() == "x"
 
@@ -257,14 +217,12 @@ def test_an_answer_is_laid_out_as_it_comes_and_plain_with_no_color(tmp_path: Pat
     answer = "# Soup\n\nFirst **boil** water.\n\n- one\n- two\n"
     with serving(scripted(speaks(answer), speaks(answer))) as server:
         with terminal(tmp_path, "chat", server=server) as screen:
-            screen.see("›")
-            screen.type("How?", ENTER)
+            screen.say("How?")
             screen.see("First boil water.")
             screen.see("• two")
             screen.see("tokens in")
         with terminal(tmp_path, "chat", server=server, NO_COLOR="1") as screen:
-            screen.see("›")
-            screen.type("How?", ENTER)
+            screen.say("How?")
             screen.see("# Soup\n\nFirst **boil** water.\n\n- one\n- two\n")
 
 
@@ -282,35 +240,17 @@ def test_a_message_may_have_several_lines(tmp_path: Path, keys: tuple[str, ...])
     assert said_to(chats(server)[0]) == "one\ntwo"
 
 
-@requirement("models:error:auth-once")
-def test_a_wrong_key_is_said_once(tmp_path: Path) -> None:
-    def refuses(_: Asked) -> Answer:
-        return as_json({"error": {"message": "invalid key"}}, status=401)
-
-    with serving(refuses) as server, terminal(tmp_path, "chat", server=server, columns=300) as screen:
-        screen.see("›")
-        screen.type("Hello", ENTER)
-        screen.see("Check whether the key in OPENAI_API_KEY")
-        screen.see("›")
-        screen.type(CTRL_D)
-        screen.leave()
-    assert screen.text.count("Check whether the key in OPENAI_API_KEY") == 1
-    assert len(chats(server)) == 1
-
-
 @requirement("cli:chat:interrupt")
 def test_ctrl_c_interrupts_the_answer_and_not_the_program(tmp_path: Path) -> None:
     answers = scripted(never_ends("Once upon a time"), speaks("Still here."))
     with serving(answers) as server, terminal(tmp_path, "chat", server=server) as screen:
-        screen.see("›")
-        screen.type("Tell me a story", ENTER)
+        screen.say("Tell me a story")
         screen.see("Once upon a time")
         screen.type(CTRL_C)
         screen.see("(interrupted)")
         screen.see("›")
         screen.type(CTRL_C)
-        screen.see("Press Ctrl-D to leave.")
-        screen.type("Are you there?", ENTER)
+        screen.answer("Press Ctrl-D to leave.", "Are you there?")
         screen.see("Still here.")
         screen.see("›")
         screen.type(CTRL_D)
@@ -321,8 +261,7 @@ def test_ctrl_c_interrupts_the_answer_and_not_the_program(tmp_path: Path) -> Non
 
 def test_ctrl_c_interrupts_a_command_that_runs(tmp_path: Path) -> None:
     with terminal(tmp_path, "chat", "--model", "none") as screen:
-        screen.see("›")
-        screen.type('/run bash {"command": "sleep 60"}', ENTER)
+        screen.say('/run bash {"command": "sleep 60"}')
         screen.see("● bash")
         screen.type(CTRL_C)
         screen.see("(interrupted)")
@@ -340,12 +279,10 @@ def test_calls_are_approved_on_the_terminal(tmp_path: Path, typed: str, made: bo
         serving(scripted(calls(BASH), speaks("Very well."))) as server,
         terminal(tmp_path, "chat", server=server) as screen,
     ):
-        screen.see("›")
-        screen.type("Make it", ENTER)
+        screen.say("Make it")
         screen.see("Satchel wants to run this call:")
         screen.see("1. bash  touch made.txt && echo done")
-        screen.see("run?")
-        screen.type(typed, ENTER)
+        screen.answer("run?", typed)
         shown = screen.see("Very well.")
     assert shown.count("✗ bash") == (0 if made else 1)
     assert (tmp_path / "work" / "made.txt").exists() is made
@@ -357,8 +294,7 @@ def test_ctrl_c_at_the_question_interrupts_the_turn(tmp_path: Path) -> None:
         serving(scripted(calls(BASH), speaks("Hm."))) as server,
         terminal(tmp_path, "chat", server=server) as screen,
     ):
-        screen.see("›")
-        screen.type("Make it", ENTER)
+        screen.say("Make it")
         screen.see("run?")
         screen.type(CTRL_C)
         screen.see("(interrupted)")
@@ -375,27 +311,10 @@ def test_ask_approves_on_the_terminal_too(tmp_path: Path) -> None:
         terminal(tmp_path, "ask", "Make both", server=server) as screen,
     ):
         screen.see("Satchel wants to run these 2 calls:")
-        screen.see("run?")
-        screen.type("y 2", ENTER)
+        screen.answer("run?", "y 2")
         screen.see("One of two.")
         assert screen.leave() == 0
     assert [(tmp_path / "work" / name).exists() for name in ("made.txt", "other.txt")] == [False, True]
-
-
-def test_a_question_of_the_model_is_answered_by_the_next_message(tmp_path: Path) -> None:
-    asks = calls(("ask_user", {"question": "Red or blue?", "options": ["red", "blue"]}))
-    with (
-        serving(scripted(asks, speaks("Blue it is."))) as server,
-        terminal(tmp_path, "chat", server=server) as screen,
-    ):
-        screen.see("›")
-        screen.type("Paint it", ENTER)
-        screen.see("? Red or blue?")
-        screen.see("2. blue")
-        screen.see("›")
-        screen.type("blue", ENTER)
-        screen.see("Blue it is.")
-    assert sent_to(chats(server)[1])[-1]["role"] == "tool"
 
 
 @requirement("plan:faces")
@@ -407,19 +326,16 @@ def test_a_plan_is_approved_by_its_number_and_carried_out_in_that_mode(tmp_path:
         serving(scripted(proposes, writes, speaks("Written."))) as server,
         terminal(tmp_path, "chat", "--mode", "plan", server=server) as screen,
     ):
-        screen.see("›")
-        screen.type("Make a list", ENTER)
+        screen.say("Make a list")
         screen.see("? Approve this plan?")
         screen.see("A list, and nothing else.")
         screen.see("- Write the list")
         screen.see("1. Yes, in mode ask")
         screen.see("2. Yes, in mode auto")
-        screen.see("›")
-        screen.type("1", ENTER)
+        screen.say("1")
         screen.see("0 of 1 done")
         screen.see("Satchel wants to run this call:")  # mode ask
-        screen.see("run?")
-        screen.type("y", ENTER)
+        screen.answer("run?", "y")
         screen.see("Written.")
     assert (tmp_path / "work" / "list.txt").read_text() == "pears"
 
@@ -431,11 +347,9 @@ def test_a_conversation_goes_back_to_before_a_message_which_is_in_the_field_agai
         serving(scripted(writes, speaks("Written."), speaks("As you like."))) as server,
         terminal(tmp_path, "chat", "--mode", "bypass", server=server) as screen,
     ):
-        screen.see("›")
-        screen.type("Make a list", ENTER)
+        screen.say("Make a list")
         screen.see("Written.")
-        screen.see("›")
-        screen.type("/rewind 1 files", ENTER)
+        screen.say("/rewind 1 files")
         screen.see("Put 1 file back?")
         assert (tmp_path / "work" / "list.txt").exists()
         screen.type("y", ENTER)
@@ -452,8 +366,7 @@ def test_a_conversation_goes_back_to_before_a_message_which_is_in_the_field_agai
 @requirement("cli:chat:plain")
 def test_commands_are_completed_and_earlier_messages_come_back(tmp_path: Path) -> None:
     with terminal(tmp_path, "chat", "--model", "none") as screen:
-        screen.see("›")
-        screen.type("remember the milk", ENTER)
+        screen.say("remember the milk")
         screen.see("Noted.")
         screen.see("›")
         screen.type(CTRL_D)
@@ -471,17 +384,6 @@ def test_commands_are_completed_and_earlier_messages_come_back(tmp_path: Path) -
         screen.see("remember the milk")
 
 
-def test_last_continues_the_session_and_shows_an_open_question_again(tmp_path: Path, run: Run) -> None:
-    asks = calls(("ask_user", {"question": "Red or blue?"}))
-    with serving(scripted(asks, speaks("Blue it is."))) as server:
-        run("ask", "Paint it", server=server)
-        with terminal(tmp_path, "chat", "--last", server=server) as screen:
-            screen.see("? Red or blue?")
-            screen.see("›")
-            screen.type("blue", ENTER)
-            screen.see("Blue it is.")
-
-
 @requirement("cli:question:once")
 def test_a_question_is_on_the_screen_once_and_a_number_chooses_an_option(tmp_path: Path, run: Run) -> None:
     asks = calls(
@@ -490,14 +392,12 @@ def test_a_question_is_on_the_screen_once_and_a_number_chooses_an_option(tmp_pat
     asks_again = calls(("ask_user", {"question": "And now?", "options": ["stop", "go"]}), start=9)
     with serving(scripted(asks, asks_again, speaks("Going."))) as server:
         with terminal(tmp_path, "chat", server=server) as screen:
-            screen.see("›")
-            screen.type("Paint it", ENTER)
+            screen.say("Paint it")
             screen.see("Which colour?\n")
             assert "Which" not in screen.see(
                 "  1. red\n  2. blue\n  Type a number, or an answer of your own."
             )
-            screen.see("›")
-            screen.type("2", ENTER)
+            screen.say("2")
             screen.see("? And now?\n  1. stop\n  2. go\n")
             screen.type(CTRL_D)
             screen.leave()
@@ -594,8 +494,7 @@ def test_an_answer_holds_once_or_for_the_session_or_is_written_down(tmp_path: Pa
             for answer, said in (("y", "One."), ("s", "Two."), (None, "Three."), ("a", "Four.")):
                 screen.type("go", ENTER)
                 if answer is not None:
-                    screen.see("run?")
-                    screen.type(answer, ENTER)
+                    screen.answer("run?", answer)
                 screen.see(said)
                 screen.see("›")
             screen.type("/mode", ENTER)
@@ -616,11 +515,9 @@ def test_the_end_of_a_long_command_is_seen_before_it_is_allowed(tmp_path: Path) 
         serving(scripted(calls(("bash", {"command": command})), speaks("No then."))) as server,
         terminal(tmp_path, "chat", server=server) as screen,
     ):
-        screen.see("›")
-        screen.type("go", ENTER)
+        screen.say("go")
         screen.see("[4,001 blanks] ; touch made.txt")
-        screen.see("run?")
-        screen.type("n", ENTER)
+        screen.answer("run?", "n")
         screen.see("No then.")
 
 
@@ -631,14 +528,12 @@ def test_a_plan_is_made_and_then_carried_out_in_one_conversation(tmp_path: Path)
         serving(scripted(calls(BASH), speaks("I would."), calls(BASH), speaks("I did."))) as server,
         terminal(tmp_path, "chat", "--mode", "plan", server=server) as screen,
     ):
-        screen.see("›")
-        screen.type("go", ENTER)
+        screen.say("go")
         screen.see("What would have run: bash(touch made.txt && echo done)")
         screen.see("I would.")
         assert not made.exists()
         screen.type("/mode bypass", ENTER)
-        screen.see("Mode bypass from now on.")
-        screen.type("go on", ENTER)
+        screen.answer("Mode bypass from now on.", "go on")
         screen.see("I did.")
     assert made.exists()
 
@@ -671,8 +566,7 @@ def test_what_another_process_posts_is_on_the_screen_at_once_or_after_the_comman
         serving(scripted(speaks("Hello."))) as server,
         terminal(tmp_path, "chat", "--mode", "bypass", server=server) as screen,
     ):
-        screen.see("›")
-        screen.type("Hello", ENTER)
+        screen.say("Hello")
         screen.see("Hello.")
         (log,) = (tmp_path / "home").glob("sessions/*/*.jsonl")
         anyio.run(post, "The build begins.")
@@ -715,12 +609,10 @@ def test_keys_typed_before_a_question_is_on_the_screen_do_not_answer_it(tmp_path
         serving(scripted(first, second, speaks("Fine."))) as server,
         terminal(tmp_path, "chat", server=server) as screen,
     ):
-        screen.see("›")
-        screen.type("Go", ENTER)
+        screen.say("Go")
         with gate.open("w"):
             screen.type("y", ENTER)
-        screen.see("run?")
-        screen.type("n", ENTER)
+        screen.answer("run?", "n")
         screen.see("Fine.")
     assert not (tmp_path / "work" / "made").exists()
 
@@ -741,8 +633,7 @@ def test_a_question_says_why_it_is_asked_where_that_is_more_than_the_mode(tmp_pa
             SATCHEL_TERMINAL_SCREEN=face,
         ) as screen,
     ):
-        screen.see("/help")
-        screen.type("Go", ENTER)
+        screen.answer("/help", "Go")
         screen.see("mode auto, and it can't be boxed")
 
 

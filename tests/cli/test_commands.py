@@ -172,7 +172,9 @@ def test_memories_are_added_found_listed_shown_counted_and_forgotten(run: Run, t
     gone = run("memory", "forget", id, "--yes", "--json")
     assert gone.code == 0
     assert [row["id"] for row in gone.json["receipt"] if row["where"] == "store"] == [id]
-    assert run("memory", "forget", id, "--yes").code == 3
+    again = run("memory", "forget", id, "--yes", "--json")
+    assert (again.code, again.json) == (3, {"receipt": []})
+    assert "There was nothing to forget." in again.err
     assert run("memory", "search", "shellfish", "--json").json == []
     everything = b"".join(path.read_bytes() for path in (tmp_path / "home").rglob("*") if path.is_file())
     assert b"shellfish" not in everything

@@ -73,23 +73,6 @@ def test_trusting_what_is_not_there_ends_with_3(run: Run, tmp_path: Path) -> Non
     assert run("config", "trust", str(tmp_path), "--remove").code == 3
 
 
-def test_the_doctor_says_that_a_project_is_not_trusted_and_calls_that_no_failure(
-    run: Run, tmp_path: Path
-) -> None:
-    (tmp_path / "work" / "AGENTS.md").write_text("Be brief.")
-    (found,) = [check for check in run("doctor", "--json").json if check["part"] == "project"]
-    assert (found["state"], "satchel config trust" in found["text"]) == ("warning", True)
-
-
-@requirement("memory:forget:ids")
-def test_forgetting_gives_a_receipt_and_an_empty_one_with_3_where_there_was_nothing(run: Run) -> None:
-    id = run("memory", "add", "Ann likes tea", "--json").json["id"]
-    first, second = (run("memory", "forget", id, "--yes", "--json") for _ in range(2))
-    assert (first.code, [entry["id"] for entry in first.json["receipt"]]) == (0, [id])
-    assert (second.code, second.json) == (3, {"receipt": []})
-    assert "There was nothing to forget." in second.err
-
-
 @requirement("tools:deep-memory", "memory:deep:progress", "permissions:logged")
 def test_deep_memory_reports_its_three_steps_and_every_decision_is_in_the_log(run: Run) -> None:
     """seed-0, part 3: the shapes of the progress events."""

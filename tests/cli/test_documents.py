@@ -5,10 +5,12 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import zipfile
+from datetime import datetime
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -18,7 +20,14 @@ import pypdf
 import pytest
 from openpyxl import Workbook
 from PIL import Image, ImageDraw, ImageFilter, ImageFont
-from pypdf.generic import ArrayObject, DecodedStreamObject, DictionaryObject, NameObject, NumberObject
+from pypdf.generic import (
+    ArrayObject,
+    DecodedStreamObject,
+    DictionaryObject,
+    NameObject,
+    NumberObject,
+    TextStringObject,
+)
 
 from satchel.tools.documents import reading
 from tests.cli.conftest import Run
@@ -211,6 +220,110 @@ def test_an_odt_is_read_with_its_headings_and_tables(run: Run, tmp_path: Path) -
     found = run("memory", "search", "gasket").out
     assert "Letter › Terms (letter.odt) Pay within nine weeks. gasket | 17" in found
     assert run("memory", "search", "parsnip").out == ""
+
+
+def _odf(path: Path, body: str) -> Path:
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("content.xml", f'<o:d xmlns:o="o" xmlns:t="t"><o:body>{body}</o:body></o:d>')
+    return path
+
+
+@requirement("documents:found")
+def test_tables_keep_their_first_row_and_sheets_and_slides_are_read_as_a_whole(
+    run: Run, tmp_path: Path
+) -> None:
+    book = Workbook()
+    book.active.title = "Quakes"
+    book.active.append(["notes", None, "of mine"])
+    book.active.append(["place", "depth", "day"])
+    for at in range(200):
+        book.active.append([f"Xyl{at}", 27.299999999999997, datetime(2026, 3, 1)])  # noqa: DTZ001
+    book.save(whole := io.BytesIO())
+    # Some programs write that a sheet has one cell, whatever it has.
+    with zipfile.ZipFile(whole) as old, zipfile.ZipFile(tmp_path / "quakes.xlsx", "w") as new:
+        for name in old.namelist():
+            new.writestr(name, re.sub(rb'ref="A1:C\d+"', b'ref="A1"', old.read(name)))
+    deck = pptx.Presentation()
+    group = deck.slides.add_slide(deck.slide_layouts[6]).shapes.add_group_shape()
+    group.shapes.add_textbox(0, 0, 9, 9).text_frame.text = "The marmot whistles."
+    deck.save(str(tmp_path / "deck.pptx"))
+    cell = '<t:table-cell t:number-columns-repeated="{}"><t:p>{}</t:p></t:table-cell>'
+    row = cell.format(2, "") + cell.format(1, "walrus") + cell.format(16_000, "")
+    _odf(
+        tmp_path / "stock.ods",
+        f'<o:spreadsheet><t:table t:name="Zoo"><t:table-row>{row}</t:table-row></t:table></o:spreadsheet>',
+    )
+    _odf(
+        tmp_path / "talk.odp",
+        '<o:presentation><t:page/><t:page><t:frame t:class="title"><t:p>Lichen</t:p></t:frame>'
+        "<t:frame><t:p>It grows<t:note><t:note-citation>1</t:note-citation><t:note-body><t:p>slowly"
+        "</t:p></t:note-body></t:note>.</t:p></t:frame></t:page></o:presentation>",
+    )
+    names = ("quakes.xlsx", "deck.pptx", "stock.ods", "talk.odp")
+    assert run("memory", "add-file", *(str(tmp_path / name) for name in names)).code == 0
+    for query, words in (
+        ("Xyl150", "quakes.xlsx: place | depth | day Xyl"),
+        ("Xyl199", "Xyl199 | 27.3 | 2026-03-01"),
+        ("marmot", "(deck.pptx, page 1) The marmot whistles."),
+        ("walrus", "Zoo (stock.ods) | | walrus"),
+        ("lichen", "Lichen (talk.odp, page 2) Lichen It grows (slowly)."),
+    ):
+        assert words in run("memory", "search", "--limit", "1", query).out, query
+
+
+@requirement("documents:found")
+def test_a_pdf_has_whole_words_its_forms_and_the_heading_above_each_passage(run: Run, tmp_path: Path) -> None:
+    line = ") Tj 0 -20 Td ("
+    said = [
+        "Intro",
+        "It was dan-",
+        "gerous.",
+        "Chapter 2",
+        "Use apt-",
+        "get; apt-get helps.",
+        "Chapter 3",
+        "The vole.",
+    ]
+    writer = pypdf.PdfWriter(io.BytesIO(pdf([line.join(said), "Next.", "Name:"])))
+    # Chapters 2 and 3 begin on the first page, where the text has their titles.
+    writer.root_object.pop("/Outlines")
+    for title in ("Chapter 2", "Chapter 3"):
+        writer.add_outline_item(title=title, page_number=0)
+    look = DecodedStreamObject()
+    look.set_data(b"BT /F1 12 Tf 0 2 Td (Quetzalcoatl) Tj ET")
+    page = writer.pages[2]
+    box = ArrayObject(map(NumberObject, (50, 100, 200, 120)))
+    look |= {
+        NameObject("/Type"): NameObject("/XObject"),
+        NameObject("/Subtype"): NameObject("/Form"),
+        NameObject("/BBox"): ArrayObject(map(NumberObject, (0, 0, 150, 20))),
+        NameObject("/Resources"): page["/Resources"],
+    }
+    field = DictionaryObject(
+        {
+            NameObject("/Type"): NameObject("/Annot"),
+            NameObject("/Subtype"): NameObject("/Widget"),
+            NameObject("/FT"): NameObject("/Tx"),
+            NameObject("/T"): TextStringObject("name"),
+            NameObject("/V"): TextStringObject("Quetzalcoatl"),
+            NameObject("/F"): NumberObject(4),
+            NameObject("/Rect"): box,
+            NameObject("/AP"): DictionaryObject({NameObject("/N"): writer._add_object(look)}),
+        }
+    )
+    fields = ArrayObject([writer._add_object(field)])
+    page[NameObject("/Annots")] = fields
+    writer.root_object[NameObject("/AcroForm")] = DictionaryObject({NameObject("/Fields"): fields})
+    writer.write(tmp_path / "form.pdf")
+    assert run("memory", "add-file", str(tmp_path / "form.pdf")).code == 0
+    for query, words in (
+        ("dangerous", "form.pdf (form.pdf, page 1) Intro It was dangerous."),
+        ("apt-get", "Chapter 2 (form.pdf, page 1) Chapter 2 Use apt-get; apt-get helps."),
+        ("vole", "Chapter 3 (form.pdf, page 1) Chapter 3 The vole."),
+        ("next", "Chapter 3 (form.pdf, page 2) Next."),
+        ("Quetzalcoatl", "(form.pdf, page 3) Name: Quetzalcoatl"),
+    ):
+        assert words in run("memory", "search", "--limit", "1", query).out, query
 
 
 @requirement("documents:follow")

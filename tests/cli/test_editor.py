@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from tests.cli.terminals import ENTER, terminal
+from tests.cli.terminals import terminal
 from tests.requirements import requirement
 
 PRINTS_WHILE_YOU_TYPE = """
@@ -41,8 +41,7 @@ def test_a_message_typed_while_something_is_printed_above_the_prompt_is_sent(tmp
         screen.see(">")
         screen.type("Than")
         # The program is stopped in the middle of what it prints: a terminal holds a few KB that nobody has read.
-        screen.see("Notice")
-        screen.type("k you", ENTER)
+        screen.answer("Notice", "k you")
         screen.see("Sent: 'Thank you'")
 
 
@@ -52,6 +51,5 @@ def test_another_program_that_edits_the_message_has_the_terminal_as_it_expects_i
     with terminal(tmp_path, "-c", PRINTS_WHILE_YOU_TYPE, program=[sys.executable], EDITOR=editor) as screen:
         screen.see(">")
         screen.type("\x18\x05")
-        screen.see("edit:")
-        screen.type("Thank you", ENTER)
+        screen.answer("edit:", "Thank you")
         screen.see("Sent: 'Thank you'")

@@ -6,17 +6,15 @@ from pathlib import Path
 
 from satchel.config import load
 from tests.cli.programs import PROGRAM
-from tests.cli.terminals import CTRL_D, ENTER, terminal
+from tests.cli.terminals import CTRL_D, terminal
 from tests.requirements import requirement
 
 
 @requirement("config:initial")
 def test_the_answers_become_a_file_that_loads_and_that_the_next_start_goes_by(tmp_path: Path) -> None:
     with terminal(tmp_path, program=PROGRAM) as screen:
-        screen.see("Model [")
-        screen.type("none", ENTER)
-        screen.see("[Y/n]: ")
-        screen.type("n", ENTER)
+        screen.answer("Model [", "none")
+        screen.answer("[Y/n]: ", "n")
         screen.see(str(tmp_path / "home" / "config.toml"))
         screen.see("›")
         screen.type(CTRL_D)

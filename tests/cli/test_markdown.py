@@ -161,3 +161,10 @@ def test_html_is_shown_unchanged_and_an_image_with_its_address() -> None:
         "<details> <summary>More</summary> Inside\n</details>",
         "!fig (http://x/y.png)",
     ]
+
+
+def test_formulas_keep_their_backslashes() -> None:
+    formulas = ("\\(a \\neq 0\\)", "\\[x \\\\ y\\]", "$$\\frac{1}{2}$$")
+    assert "\n".join(shown([f"So {' and '.join(formulas)}, or \\*this\\*.\n"]).lines).split() == (
+        f"So {' and '.join(formulas)}, or *this*.".split()
+    )

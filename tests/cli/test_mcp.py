@@ -119,10 +119,8 @@ def test_what_a_server_asks_is_asked_on_the_terminal(
         serving(scripted(calls(("mcp__x__work", {})), speaks("Thank you."))) as server,
         terminal(tmp_path, "chat", server=server) as screen,
     ):
-        screen.see("›")
-        screen.type("Where?", ENTER)
-        screen.see("run?")
-        screen.type("y", ENTER)
+        screen.say("Where?")
+        screen.answer("run?", "y")
         screen.see("The MCP server 'x' asks: Which city?")
         screen.see("answer?")
         screen.type(*keys)
@@ -148,15 +146,12 @@ def test_a_servers_form_is_filled_in_field_by_field(tmp_path: Path, answers: lis
         serving(scripted(calls(("mcp__x__work", {})), speaks("Thank you."))) as server,
         terminal(tmp_path, "chat", server=server) as screen,
     ):
-        screen.see("›")
-        screen.type("Where?", ENTER)
-        screen.see("run?")
-        screen.type("y", ENTER)
+        screen.say("Where?")
+        screen.answer("run?", "y")
         screen.see("The MCP server 'x' asks: Which city?")
         for answer in answers:
             # Keys typed before a question is shown are dropped.
             screen.see(" of 4: ")
-            screen.see("answer?")
-            screen.type(answer, ENTER)
+            screen.answer("answer?", answer)
         screen.see("Thank you.")
     assert told in chats(server)[1].body["messages"][-1]["content"]

@@ -221,7 +221,7 @@ async def test_off_or_impossible_leaves_the_work_to_the_next_session_and_doctor_
         told = " ".join((await run("doctor")).out.split())
         assert "! memory work: " in told
         assert "could not be started in the background" in told
-        assert "The work waits for the next session, which does it itself." in told
+        assert "The work waits for the next conversation, which does it itself." in told
         (tmp_path / "home" / "logs").unlink()
         # The next one does it, and the one after that can leave it again.
         await run("ask", "Thank you.")

@@ -13,7 +13,7 @@ import pytest
 
 from satchel.errors import StorageError
 from satchel.runtime import watching
-from satchel.runtime.documents import add_document, remove_document
+from satchel.runtime.documents import add_document, remove_documents
 from tests.cli.conftest import Run
 from tests.requirements import requirement
 
@@ -115,11 +115,11 @@ def test_what_was_removed_with_its_file_comes_back_with_it(
     else:
 
         async def killed(*given: Any) -> Any:
-            await remove_document(*given)
+            await remove_documents(*given)
             raise StorageError("killed")
 
         with monkeypatch.context() as patch:
-            patch.setattr(watching, "remove_document", killed)
+            patch.setattr(watching, "remove_documents", killed)
             assert run("memory", "work", environ={"SATCHEL_MEMORY_WORKER_IDLE_S": "0"}).code != 0
     assert names(run) == ["Boiler.md"]
     work(run)

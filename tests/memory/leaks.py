@@ -689,6 +689,8 @@ SPELLED: tuple[tuple[str, str], ...] = (
     ("Die PIN ist vier sieben eins eins", "vier sieben eins eins"),
     ("db:\n  user: ann\n  pass: swordfish9\n  host: x", "swordfish9"),
     ("  user: svc\n  pass: marmalade\n", "marmalade"),
+    ("- pass: hunter2zebra\n- port: 22", "hunter2zebra"),
+    ("The wifi password is\n> BlueHorse77", "BlueHorse77"),
     ("Here is the wifi password\nTulip99xz", "Tulip99xz"),
     ("Password\nhunter2!x\nUser\nann", "hunter2!x"),
     ("API key below\nzx81-QQ90-aa12-77bb", "zx81-QQ90-aa12-77bb"),

@@ -70,6 +70,45 @@ async def test_facts_that_were_stored_by_hand_stand_on_the_page_in_the_order_of_
         assert await memory.spent() == ()
 
 
+def noted(quote: str, **more: Any) -> dict[str, Any]:
+    """A fact as a model notes it."""
+    return {"content": f"{quote}.", "quote": quote, "section": "running", **more}
+
+
+@requirement("memory:profile:lately")
+async def test_the_agenda_does_not_repeat_the_page_and_a_turn_with_a_secret_is_not_among_the_last() -> None:
+    async with opened() as (memory, clock):
+        texts = ("The dentist is on 12 March. Bring the blue folder.", "Larkspill has offered me the job.")
+        turns = [
+            Episode(session="s1", turn=number, speaker="user", text=text, said_at=clock.now())
+            for number, text in enumerate(texts, 1)
+        ]
+        await memory.add_episodes(turns)
+        day = {"time": "event", "when": "12 March", "first": "2026-03-12", "last": "2026-03-12"}
+        facts = [
+            noted("The dentist is on 12 March", **day),
+            noted("Larkspill has offered me the job", section="confidential"),
+        ]
+        await memory.distill(model=ScriptedModel(lambda _: json.dumps({"facts": facts, "off": []})))
+        rehearsal = await memory.add("The rehearsal is on 13 March at ten.", importance=2)
+        clock.advance(7 * 86_400)
+        standing = await memory.standing(confidential=True)
+        assert "dentist" in standing.text
+        assert "Larkspill" in standing.text
+        agenda = await memory.agenda(standing=standing.whole_ids)
+        assert {line.first.day for line in (await memory.agenda()).memories} == {12, 13}
+        assert [line.first.day for line in agenda.memories] == [13]
+        assert "stands in the profile" in [why for _, why in agenda.left_out]
+        await memory.forget(rehearsal)
+        left = await memory.agenda(standing=standing.whole_ids)
+        assert not left
+        assert "Nothing but what stands in the profile." in left.text
+        # Without a page: nobody but a model found that the offer is confidential.
+        last = (await memory.standing(page_tokens=0)).text.partition("What they said last:\n")[2]
+        assert "blue folder" in last
+        assert "Larkspill" not in last
+
+
 async def test_what_ended_since_the_user_last_spoke_stands_once_more_as_over() -> None:
     """Not what was replaced before its day, and not what had ended when they last spoke."""
 

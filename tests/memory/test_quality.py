@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from satchel.clock import ManualClock
 from satchel.memory import Episode, Memory
 from tests.requirements import requirement
 
@@ -183,28 +182,6 @@ async def test_a_wifi_problem_finds_the_network_configuration_among_many_facts_a
             assert (await memory.search("WiFi problem", mode=mode))[0].memory.content == network
         by_words = await memory.search("WiFi problem", mode="lexical")
         assert network not in [hit.memory.content for hit in by_words]
-
-
-async def test_a_decision_that_was_superseded_is_not_found_and_is_found_as_of_its_time(
-    minilm_home: Path,
-) -> None:
-    older, newer = (
-        "We decided to use MySQL as the database for the shop",
-        "We decided to move the shop's database from MySQL to PostgreSQL",
-    )
-    clock = ManualClock(at=datetime(2026, 1, 5, tzinfo=UTC))
-    async with Memory.open(":memory:", home=minilm_home, back_fill=False, clock=clock) as memory:
-        for entry in read("facts")["entries"][:50]:
-            await memory.add(entry["text"])
-        old = await memory.add(older)
-        clock.advance(90 * 86_400)
-        new = await memory.add(newer)
-        question = "what did we decide about the database"
-        await memory.supersede(old, new)
-        found = [hit.memory.content for hit in await memory.search(question)]
-        assert (found[0], older in found) == (newer, False)
-        then = await memory.search(question, as_of=datetime(2026, 2, 1, tzinfo=UTC))
-        assert then[0].memory.content == older
 
 
 async def test_an_old_decision_from_a_conversation_is_not_shown_without_the_one_that_took_it_back(

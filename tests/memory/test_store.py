@@ -212,27 +212,6 @@ async def test_what_is_out_of_range_is_refused_with_a_sentence(given: dict[str, 
         assert await memory.count() == 0
 
 
-async def test_odd_contents_are_kept_or_mended_and_found() -> None:
-    long = "needle " + "haystack straw " * 70_000  # 1 MB
-    async with Memory.open(":memory:", embedder=HashingEmbedder()) as memory:
-        ids = [
-            await memory.add("nul \x00 byte"),
-            await memory.add("lone \ud800 surrogate", tags=["t\udfff"], speaker="\ud900"),
-            await memory.add(long),
-            await memory.add("🎉"),
-            await memory.add("x" * 5000),
-            await memory.add("%_'\";-- DROP TABLE memories"),
-            await memory.add("tagged", tags=[f"tag {n}" for n in range(10_000)]),
-        ]
-        contents = [(await memory.get(id)).content for id in ids]
-        assert contents[:3] == ["nul \ufffd byte", "lone \ufffd surrogate", long]
-        assert (await memory.get(ids[1])).tags == ("t\ufffd",)
-        assert len((await memory.get(ids[6])).tags) == 10_000
-        assert (await memory.search("needle"))[0].memory.id == ids[2]
-        assert (await memory.search("DROP TABLE"))[0].memory.id == ids[5]
-        assert (await memory.search("tag 9999"))[0].memory.id == ids[6]
-
-
 @pytest.mark.parametrize(
     "moment",
     [

@@ -337,7 +337,7 @@ async def test_what_may_not_be_shown_takes_no_place_from_what_may(embedder: Hash
         assert sorted(shown_before) == sorted(ids)
         recalled = await memory.recall("Is Mara allergic to shellfish?", exclude=ids)
         assert not {hit.memory.id for hit in recalled.context.memories} & set(ids)
-        assert "was already shown in this session" in {why for _, why in recalled.left_out}
+        assert "was already shown in this conversation" in {why for _, why in recalled.left_out}
 
 
 @requirement("memory:surface:filters-first")

@@ -463,16 +463,3 @@ def test_tools_keep_their_order_and_their_bytes() -> None:
         "a",
     ]
     assert "cache_control" in anthropic_wire.tools_to_wire([LOOK, other], cached=True)[-1]
-
-
-def test_circumstances_alone_go_with_the_newest_result_and_are_no_message_of_their_own() -> None:
-    message = Message(
-        role="user",
-        blocks=(
-            ToolResultBlock(tool_use_id="c1", content="blue"),
-            TextBlock(text="[Thu 2026-11-19 10:04 CET]", origin="context"),
-        ),
-    )
-    assert openai_wire.message_to_wire(message) == [
-        {"role": "tool", "tool_call_id": "c1", "content": "blue\n\n[Thu 2026-11-19 10:04 CET]"}
-    ]

@@ -302,7 +302,7 @@ def again(chosen: str, count: int, file: str) -> None:
     with folder_of_a_user() as folder:
         ended = subprocess.run(
             [*python, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--basetemp={folder}/t", "-k", chosen, file],
-            cwd=ROOT, env={**environ, "HOME": str(folder), "TMPDIR": str(folder)}, capture_output=True, timeout=560,
+            cwd=ROOT, env={**environ, "HOME": str(folder), "TMPDIR": str(folder)}, capture_output=True,
         )  # fmt: skip
     said = ended.stdout.decode()
     assert ended.returncode == 0, said[-3000:] + ended.stderr.decode()[-1000:]

@@ -87,11 +87,14 @@ async def test_commands_return_what_they_found_and_print_nothing(
         id = await satchel.memory.add("Mara is allergic to shellfish.")
         assert "Mara is allergic" in await face.lines("/memory shellfish")
         assert "1 memory. " in await face.lines("/memory")
-        assert "1 session. " in await face.lines("/sessions")
+        assert "1 conversation. " in await face.lines("/sessions")
         assert (await face.run("/resume abc")).change == SessionChange(session_id="abc")
         assert (await face.run("/private")).change == SessionChange(private=True)
         assert (await face.run("/quit")).leaves
-        assert "This session: nothing yet" in await face.lines("/usage")
+        assert "This conversation: nothing yet" in await face.lines("/usage")
+        assert "The next request has about 0 tokens of it." in await face.lines(
+            "/context"
+        )  # as others call it
         assert "nothing to summarise" in await face.lines("/compact")
         with pytest.raises(UsageError, match="nothing to name"):
             await face.run("/rename Dinner")
@@ -120,18 +123,6 @@ async def test_the_log_keeps_commands_about_tools_and_what_they_answered(tmp_pat
     assert "Run a bash command" in notices[0].text
     assert "Tools refreshed. " in notices[1].text
     assert face.told == ["Refreshing tools..."]
-
-
-@requirement("external:command:empty")
-async def test_where_there_are_no_tools_the_list_says_so(tmp_path: Path) -> None:
-    names = (
-        "bash file_read file_write file_edit glob grep think todo ask_user propose_plan delegate "
-        "lookup_capability request_capability execute_capability read_docs"
-    )
-    async with opened(
-        tmp_path, ScriptedModel([]), tools__disabled=names.split(), web__enabled=False, memory__enabled=False
-    ) as satchel:
-        assert await Face(satchel, await satchel.session()).lines("/tool") == "No tools available."
 
 
 async def test_completion_offers_commands_tools_models_and_modes(tmp_path: Path) -> None:

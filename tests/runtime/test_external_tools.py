@@ -199,25 +199,8 @@ def slow_script(name: str, go: Path) -> str:
     return script(name).replace("then\n", f"then\nwhile [ ! -e {go} ]; do sleep 0.02; done\n", 1)
 
 
-@requirement("external:discovery:background")
-async def test_the_session_is_there_at_once_and_the_first_message_waits_for_the_tools(tmp_path: Path) -> None:
-    go = tmp_path / "go"
-    put(tmp_path / "home" / "tools", "slow", slow_script("slow", go))
-    model = ScriptedModel(["Hi."])
-    async with opened(tmp_path, model, tools__schema_timeout_s=30) as satchel:
-        with anyio.fail_after(120):
-            session = await satchel.session()
-            assert session.tools.get("slow") is None
-            async with anyio.create_task_group() as group:
-                group.start_soon(session.run_turn, "Hello")
-                await anyio.wait_all_tasks_blocked()
-                assert model.requests == []
-                go.touch()
-    assert [tool.name for tool in model.requests[0].tools][-4] == "slow"
-
-
-@requirement("external:discovery:waiting")
-async def test_clients_are_notified_while_the_first_message_waits_for_tools(
+@requirement("external:discovery:background", "external:discovery:waiting")
+async def test_the_session_is_there_at_once_and_its_clients_hear_that_the_first_message_waits_for_the_tools(
     tmp_path: Path,
 ) -> None:
     go = tmp_path / "go"
@@ -226,11 +209,12 @@ async def test_clients_are_notified_while_the_first_message_waits_for_tools(
     async with opened(tmp_path, model, tools__schema_timeout_s=30) as satchel:
         with anyio.fail_after(120):
             session = await satchel.session()
+            assert session.tools.get("slow") is None
             async for event in session.stream("Hello"):
                 if isinstance(event, Notice) and "Waiting for external tools" in event.text:
                     assert model.requests == []
                     go.touch()
-    assert len(model.requests) == 1
+    assert [tool.name for tool in model.requests[0].tools][-4] == "slow"
 
 
 @requirement("external:call:background", "external:progress")

@@ -244,7 +244,7 @@ async def test_a_rule_with_a_secret_reaches_neither_the_log_nor_the_settings(tmp
     assert outcome.steps[0].result.startswith("[What follows came from outside.")
     [permission] = [record.event for record in records if isinstance(record.event, Permission)]
     assert (permission.decision, permission.by) == ("allow", "user")
-    assert "holds for this session only" in permission.reason
+    assert "holds for this conversation only" in permission.reason
     on_disk = bytes_on_disk(tmp_path)
     assert ANTHROPIC.encode() not in on_disk
     assert b"seriously ill" not in on_disk

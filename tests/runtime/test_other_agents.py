@@ -18,7 +18,6 @@ from satchel.config.brief import read_brief
 from satchel.memory import Memory
 from satchel.runtime import Satchel
 from satchel.runtime.home import Home
-from satchel.runtime.other_agents import hook as hook_module
 from satchel.runtime.other_agents.capturing import take_queue
 from satchel.runtime.other_agents.hook import answer_hook
 from satchel.runtime.other_agents.notebook import has_queue, queued
@@ -85,13 +84,6 @@ class Agent:
             ids = [await satchel.memory.add(fact) for fact in facts]
             await satchel.memory.keep_up()
             yield satchel.memory, ids
-
-
-@pytest.fixture(autouse=True)
-def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The machine of a test may be ten times slower than a user's."""
-    for limit in ("_SERVER_S", "_POKE_S"):
-        monkeypatch.setattr(hook_module, limit, 60.0)
 
 
 async def capture(agent: Agent) -> list[tuple[str, int | None, str, str]]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from satchel.clock import ManualClock
+from satchel.memory import Episode
 from satchel.models import ScriptedModel
 from satchel.runtime.commands import CommandContext, find_command, run_command
 from tests.requirements import requirement
@@ -67,6 +69,30 @@ async def test_the_page_opens_the_session_keeps_its_bytes_and_is_corrected_and_f
         assert "version 2" in shown
         assert "The user is called Bee." in await run("/profile")
         assert "The user is called Bee." not in await run("/page undo")
+
+
+@requirement("memory:agenda:place")
+async def test_the_agenda_of_a_session_does_not_repeat_its_page(tmp_path: Path) -> None:
+    model = ScriptedModel(["One.", "Two."])
+    clock = ManualClock(at=SUNDAY)
+    async with opened(tmp_path, model, clock=clock) as satchel:
+        memory = satchel.memory
+        assert memory is not None
+        text = "The dentist is on 26 November"
+        said = Episode(session="s1", turn=1, speaker="user", text=text, said_at=clock.now())
+        await memory.add_episodes([said])
+        fact = {
+            "content": text, "quote": text, "section": "running", "time": "event",
+            "when": "26 November", "first": "2026-11-26", "last": "2026-11-26",
+        }  # fmt: skip
+        await memory.distill(model=ScriptedModel(lambda _: json.dumps({"facts": [fact], "off": []})))
+        session = await satchel.session()
+        await session.run_turn("Hello")
+        (page,) = memory_blocks(model.requests[0])
+        assert "dentist" in page
+        clock.advance(86_400)
+        await session.run_turn("Good morning")
+        assert memory_blocks(model.requests[1], 2) == []
 
 
 @requirement("memory:page:proposed")

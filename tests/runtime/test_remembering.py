@@ -169,7 +169,7 @@ async def test_doctor_compares_the_logs_with_memory_and_names_damaged_ones(tmp_p
             lambda connection: connection.execute(delete(memories).where(memories.c.content.like("%Mara%")))
         )
         (check,) = [check for check in await examine(satchel) if check.part == "logs"]
-        assert check.text.startswith("1 message of the session logs is not in memory")
+        assert check.text.startswith("1 message of the conversation logs is not in memory")
     await rebuild(settings_in(tmp_path, memory__embedder="none"))
     lines = log.read_bytes().splitlines(keepends=True)
     log.write_bytes(b"".join([*lines[:1], b"\0" * 4096 + b"\n", lines[1][:20] + b"\n", *lines[2:]]))

@@ -49,7 +49,6 @@ def python_of_a_user() -> tuple[tuple[str, ...], dict[str, str]]:
                 env=_environ(),
                 cwd="/",
                 capture_output=True,
-                timeout=280,
             )
         except OSError:
             continue

@@ -196,12 +196,12 @@ async def test_a_session_keeps_its_folder_between_commands(
     async with await sandbox.open(SessionSpec(folder=tmp_path / "build", limits=LIMITS)) as session:
         await session.write("main.py", b"def run(args): return open(__file__[:-7] + 'note').read()")
         said = await session.exec(
-            ["sh", "-c", "printf kept > note; printf '#!/bin/sh\necho ran' > x; chmod +x x"], timeout_s=20
+            ["sh", "-c", "printf kept > note; printf '#!/bin/sh\necho ran' > x; chmod +x x"], timeout_s=100
         )
         assert said.ok, said
-        assert (await session.exec(["./x"], timeout_s=20)).stdout == "ran\n"
-        assert (await session.call({}, timeout_s=20)).result == "kept"
-        await session.exec(["rm", "x"], timeout_s=20)
+        assert (await session.exec(["./x"], timeout_s=100)).stdout == "ran\n"
+        assert (await session.call({}, timeout_s=100)).result == "kept"
+        await session.exec(["rm", "x"], timeout_s=100)
         assert [file.path for file in await session.export()] == ["main.py", "note"]
     assert len(service.ended) == 4
 

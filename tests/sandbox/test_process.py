@@ -47,38 +47,12 @@ def lifeline(tmp_path: Path) -> Lifeline:
     return Lifeline(tmp_path)
 
 
-async def test_output_exit_code_and_streams_come_apart(tmp_path: Path) -> None:
-    result = await bash("echo out; echo err >&2; exit 7", tmp_path)
-    assert (result.exit_code, result.signal, result.timed_out) == (7, None, False)
-    assert (result.stdout.data, result.stderr.data) == (b"out\n", b"err\n")
-
-
-async def test_the_result_names_the_signal_that_ended_a_program(tmp_path: Path) -> None:
-    result = await bash("kill -9 $$", tmp_path)
-    assert (result.exit_code, result.signal) == (None, signal.SIGKILL)
-
-
 async def test_stdin_is_given_whole_and_closed(tmp_path: Path) -> None:
     data = os.urandom(300_000)
     result = await bash("cat", tmp_path, stdin=data)
     assert result.stdout == Captured(
         head=data[: len(result.stdout.head)], tail=data[len(result.stdout.head) :]
     )
-
-
-async def test_without_stdin_there_is_nothing_to_read(tmp_path: Path) -> None:
-    result = await bash("cat; echo end", tmp_path)
-    assert result.stdout.data == b"end\n"
-
-
-async def test_a_program_that_closes_stdin_at_once_is_no_error(tmp_path: Path) -> None:
-    result = await bash("exec <&-; echo done", tmp_path, stdin=b"x" * 1_000_000)
-    assert (result.exit_code, result.stdout.data) == (0, b"done\n")
-
-
-async def test_a_program_that_never_reads_its_stdin_ends_all_the_same(tmp_path: Path) -> None:
-    result = await bash("echo done", tmp_path, stdin=b"x" * 1_000_000)
-    assert (result.exit_code, result.stdout.data) == (0, b"done\n")
 
 
 @requirement("sandbox:process:output")
@@ -103,24 +77,6 @@ async def test_an_endless_flood_is_stopped_by_the_time_limit(tmp_path: Path) -> 
     assert len(result.stdout.data) == 1000
 
 
-@requirement("sandbox:process:output")
-async def test_output_is_reported_while_the_program_runs(tmp_path: Path) -> None:
-    gate = tmp_path / "gate"
-    os.mkfifo(gate)
-    told: list[tuple[StreamName, bytes]] = []
-
-    async def tell(stream: StreamName, chunk: bytes) -> None:
-        told.append((stream, chunk))
-        if len(told) == 1:
-            # The program waits here for its first piece to have arrived.
-            handle = os.open(gate, os.O_WRONLY)
-            os.write(handle, b"go\n")
-            os.close(handle)
-
-    await bash(f"echo one; read line < {gate}; echo $line >&2", tmp_path, on_output=tell)
-    assert told == [("stdout", b"one\n"), ("stderr", b"go\n")]
-
-
 async def test_what_the_listener_raises_ends_the_program(tmp_path: Path, lifeline: Lifeline) -> None:
     async def tell(stream: StreamName, chunk: bytes) -> None:
         raise ValueError("enough")
@@ -132,32 +88,10 @@ async def test_what_the_listener_raises_ends_the_program(tmp_path: Path, lifelin
     await lifeline.let_go()
 
 
-@requirement("sandbox:process:group")
-async def test_a_timeout_ends_the_whole_group(tmp_path: Path, lifeline: Lifeline) -> None:
-    await too_long(f"{lifeline.hold}; (sleep 1000 | sleep 1000) & echo up; sleep 1000", tmp_path)
-    await lifeline.held()
-    await lifeline.let_go()
-
-
-async def test_who_ignores_sigterm_is_killed(tmp_path: Path, lifeline: Lifeline) -> None:
-    command = f"trap '' TERM; {lifeline.hold}; echo up; while true; do sleep 1000; done"
-    result = await too_long(command, tmp_path, grace_s=0.1)
-    assert result.signal == signal.SIGKILL
-    await lifeline.held()
-    await lifeline.let_go()
-
-
 async def test_sigterm_lets_a_program_say_goodbye(tmp_path: Path) -> None:
     command = "trap 'echo bye; exit 5' TERM; echo up; while true; do read -t 1 x <> <(:); done"
     result = await too_long(command, tmp_path, grace_s=60)
     assert (result.stdout.data, result.exit_code) == (b"up\nbye\n", 5)
-
-
-async def test_a_stopped_program_is_ended_too(tmp_path: Path, lifeline: Lifeline) -> None:
-    result = await too_long(f"{lifeline.hold}; echo up; kill -STOP $$", tmp_path)
-    assert result.signal == signal.SIGTERM
-    await lifeline.held()
-    await lifeline.let_go()
 
 
 @requirement("sandbox:process:group")
@@ -166,28 +100,6 @@ async def test_cancelling_the_caller_ends_everything_first(tmp_path: Path, lifel
         group.start_soon(bash, f"{lifeline.hold}; setsid -f sleep 1000; sleep 1000", tmp_path)
         await lifeline.held()
         group.cancel_scope.cancel()
-    await lifeline.let_go()
-
-
-async def test_background_processes_end_with_the_program_and_are_counted(
-    tmp_path: Path, lifeline: Lifeline
-) -> None:
-    result = await bash(f"{lifeline.hold}; sleep 1000 & sleep 1000 & echo done", tmp_path)
-    assert (result.exit_code, result.stdout.data, result.left_behind) == (0, b"done\n", 2)
-    await lifeline.held()
-    await lifeline.let_go()
-
-
-async def test_a_daemon_with_its_own_session_is_found_by_its_mark(tmp_path: Path, lifeline: Lifeline) -> None:
-    # Two forks and a new session: no parent, group or session leads to it.
-    command = (
-        f"{lifeline.hold}; (setsid bash -c '(trap \"\" TERM; sleep 1000; sleep 1000) & ' &); sleep "
-        f"0.3; echo done"
-    )
-    result = await bash(command, tmp_path, grace_s=0.1)
-    assert (result.exit_code, result.stdout.data) == (0, b"done\n")
-    assert result.left_behind >= 1
-    await lifeline.held()
     await lifeline.let_go()
 
 
@@ -269,14 +181,6 @@ async def test_a_file_of_another_architecture_says_so(tmp_path: Path) -> None:
         await run_process([str(program)], cwd=tmp_path, environ=ENVIRON)
 
 
-async def test_a_process_has_no_terminal_and_its_own_session(tmp_path: Path) -> None:
-    result = await bash(
-        "(echo x > /dev/tty) 2>/dev/null || echo none; ps -o sid= -p $$ | tr -d ' '; echo $$", tmp_path
-    )
-    none, session, pid = result.stdout.text.split()
-    assert (none, session) == ("none", pid)
-
-
 async def test_the_environment_is_the_given_one_and_the_mark(tmp_path: Path) -> None:
     result = await run_process(["/usr/bin/env"], cwd=tmp_path, environ={"A": "1", MARK: "outer"})
     names = dict(line.split("=", 1) for line in result.stdout.text.splitlines())
@@ -287,21 +191,6 @@ async def test_the_environment_is_the_given_one_and_the_mark(tmp_path: Path) -> 
 async def test_a_report_comes_by_its_own_descriptor_and_is_cut(tmp_path: Path) -> None:
     result = await bash(f"printf 0123456789 >&${REPORT_FD}; echo out", tmp_path, max_report_bytes=4)
     assert (result.report, result.stdout.data) == (b"0123", b"out\n")
-
-
-async def test_many_run_side_by_side(tmp_path: Path) -> None:
-    """Each waits for all others to be there: run one after another they would wait for ever."""
-    ready = [tmp_path / f"ready{number}" for number in range(6)]
-    waits = "; ".join(f"while [ ! -e {path} ]; do sleep 0.02; done" for path in ready)
-    results: list[ProcessResult] = []
-
-    async def run(path: Path) -> None:
-        results.append(await bash(f"touch {path}; {waits}; echo met", tmp_path))
-
-    async with anyio.create_task_group() as group:
-        for path in ready:
-            group.start_soon(run, path)
-    assert [result.stdout.data for result in results] == [b"met\n"] * 6
 
 
 @requirement("sandbox:process:group")

@@ -11,14 +11,16 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import anyio
 import httpx2
 import pytest
 
 from tests.cli.conftest import serving
-from tests.cli.programs import calls, environ_for, said_to, speaks
+from tests.cli.programs import calls, environ_for, said_to, satchel, speaks
 from tests.models.loopback import Answer, Asked, Loopback, as_json
 from tests.server.browsers import HTML
 
@@ -73,17 +75,10 @@ class Household:
 
     def run(self, *arguments: str, stdin: str = "", code: int = 0) -> str:
         """Run `satchel` as the administrator."""
-        done = subprocess.run(
-            [self.python, "-m", "satchel", *arguments],
-            input=stdin,
-            capture_output=True,
-            text=True,
-            cwd="/",
-            env=self.environ,
-            check=False,
-        )
-        assert done.returncode == code, done.stderr
-        return done.stdout if not code else done.stderr
+        command = partial(satchel, self.folder, *arguments, python=self.python)
+        ran = anyio.run(partial(command, stdin=stdin, cwd=Path("/"), environ=self.environ))
+        assert ran.code == code, ran.err
+        return ran.out if not code else ran.err
 
     def add(self, name: str, *options: str) -> None:
         self.passwords[name] = f"password of {name}"

@@ -315,6 +315,8 @@ def test_the_api_with_a_cookie_is_guarded_like_the_pages_and_with_the_token_need
         ("/chat/unknown", 404),
         ("/api/memories/unknown", 404),
         ("/sessions?page=x", 422),
+        ("/memories/recalled?page=x", 400),
+        ("/settings/permissions?page=0", 400),
     ],
 )
 def test_every_page_forbids_what_is_not_ours(world: World, path: str, status: int) -> None:
@@ -341,6 +343,8 @@ def test_programs_get_problems_and_people_get_pages(world: World) -> None:
         assert client.get("/nothing").headers["content-type"].startswith("text/html")
         problem = client.get("/nothing", headers={"accept": "*/*"})
         assert problem.headers["content-type"] == "application/problem+json"
+        assert "/openapi.json" in problem.text
+        assert "/openapi.json" not in client.get("/nothing").text
     with browser(world, logged_in=False) as client:
         assert client.get("/sessions", headers={"accept": "*/*"}).status_code == 401
         assert (
@@ -427,7 +431,7 @@ def test_several_sessions_are_pinned_archived_and_deleted_at_once(world: World) 
         assert listed() == ids[::-1]
         assert ticked(client, page, ids[:2], "pin").status_code == 303
         page = open_page(client, "/sessions")
-        assert said(page) == "Pinned: 2 sessions. Undo"
+        assert said(page) == "Pinned: 2 conversations. Undo"
         assert words_of(page.xpath("//main//section/h2")[0]) == "Pinned"
         assert listed() == [ids[1], ids[0], ids[2]]
         ticked(client, page, ids[1:], "archive")
@@ -441,7 +445,7 @@ def test_several_sessions_are_pinned_archived_and_deleted_at_once(world: World) 
         # Deleting several asks first.
         answer = ticked(client, archive, ids[1:], "delete")
         page = open_page(client, answer.headers["location"])
-        assert "Delete 2 sessions for good?" in said(page)
+        assert "Delete 2 conversations for good?" in said(page)
         assert listed("/sessions?archived=true") == [ids[1], ids[2]]
         [form] = page.get_element_by_id("sayings").iter("form")
         headers = {"origin": at(client), "sec-fetch-site": "same-origin"}
@@ -456,7 +460,7 @@ def test_several_sessions_are_pinned_archived_and_deleted_at_once(world: World) 
         with lock.open("w") as held:
             fcntl.flock(held, fcntl.LOCK_EX)
             ticked(client, page, [ids[0], other], "archive")
-        assert "1 session of 2 done." in said(open_page(client, "/sessions"))
+        assert "1 conversation of 2 done." in said(open_page(client, "/sessions"))
         assert listed() == ids[:1]
         assert "Tick the boxes" in said(
             open_page(client, ticked(client, page, [], "pin").headers["location"])

@@ -204,7 +204,7 @@ def test_a_reload_and_a_second_tab_in_the_middle_of_a_hostile_answer_lose_nothin
             )
         # Code can be copied, and the words of a turn come back for another try.
         expect(page.locator(".code-bar").get_by_role("button", name="Copy")).to_have_count(1)
-        page.get_by_role("button", name="Change and ask again").click()
+        page.get_by_role("button", name="Edit", exact=True).click()
         expect(page.get_by_label("Message", exact=True)).to_have_value("Say something hostile")
         page.get_by_role("button", name="Send it at the end instead").click()
         # A message that is sent in one tab is seen in the other.
@@ -299,7 +299,7 @@ def test_a_call_is_approved_a_build_answered_and_a_memory_corrected_by_hand(
         expect(ask).to_contain_text("printf")
         ask.get_by_role("button", name="Allow it").click()
         expect(said_in(page, 1).last).to_have_text("It is done.")
-        page.locator("#turn-1 details.fold > summary").first.click()
+        expect(page.get_by_label("Message", exact=True)).to_be_focused()  # to write on
         page.locator("#turn-1 .steps summary").first.click()
         expect(page.locator("#turn-1 .steps .raw").first).to_contain_text("<img src=x onerror=alert(1)>")
 
@@ -346,7 +346,7 @@ def test_a_call_is_approved_a_build_answered_and_a_memory_corrected_by_hand(
         field.press("Tab")
         expect(field).to_have_value("/usage ")
         field.press("Enter")
-        expect(page.locator("#told")).to_contain_text("This session")
+        expect(page.locator("#told")).to_contain_text("This conversation")
 
 
 @requirement("web-pages:accessible")
@@ -428,7 +428,7 @@ def test_what_is_dictated_comes_into_the_field_and_answers_are_read_aloud(
         )
         page.goto("./")
         write(page, "Hello")
-        expect(page.get_by_role("button", name="Change and ask again")).to_be_visible()
+        expect(page.get_by_role("button", name="Edit", exact=True)).to_be_visible()
         expect(page.locator("#dictate")).to_be_hidden()
         expect(page.get_by_role("button", name="Read aloud")).to_have_count(0)
 

@@ -380,6 +380,23 @@ def test_a_message_is_answered_again_and_said_otherwise_in_branches_that_lead_to
         assert program.post(f"/api/sessions/{path[6:]}/branches", json={"turn": 9}).status_code == 404
 
 
+@requirement("web-pages:chat:permission")
+def test_a_change_that_waits_for_permission_is_shown_as_a_diff(tmp_path: Path) -> None:
+    edits = [{"old": "a\nred\nz", "new": "a\ngreen\u200b\nz"}, {"old": "x", "new": "y", "replace_all": True}]
+    change = Reply(calls=[Call(name="file_edit", input={"path": "list.txt", "edits": edits})])
+    with (
+        server_in(tmp_path, lambda _held: ScriptedModel([change, "Done."])) as world,
+        browser(world) as client,
+    ):
+        path = begin(client, "Change it", mode="ask")
+        parts(client, path, until=asks)
+        lines = open_page(client, path).cssselect(".ask pre span")
+    assert [(line.get("data-style"), line.text) for line in lines] == [
+        ("plain", " a"), ("removed", "-red"), ("added", "+green<U+200B>"), ("plain", " z"), ("plain", "…"),
+        ("plain", "everywhere:"), ("removed", "-x"), ("added", "+y"),
+    ]  # fmt: skip
+
+
 @requirement("sessions:rewind")
 def test_a_conversation_goes_back_with_its_files_by_a_button_and_over_http(tmp_path: Path) -> None:
     writes = Reply(calls=[Call(name="file_write", input={"path": "list.txt", "content": "pears"})])
@@ -605,7 +622,7 @@ def test_scripts_get_json(world: World) -> None:
         problem = client.post("/chat", data={"message": ""}, headers=headers)
         assert (problem.status_code, problem.json()["detail"]) == (400, "The message is empty.")
         told = client.post("/chat", data={"message": "/usage"}, headers=headers).json()
-        assert "This session" in told["html"]
+        assert "This conversation" in told["html"]
         assert json.dumps(told).count("<script") == 0
 
 

@@ -95,6 +95,25 @@ def test_a_document_that_cannot_be_read_leaves_nothing(
     assert (kept(), client.get("/api/memory/documents").json()) == before
 
 
+@requirement("documents:sent")
+def test_a_document_that_is_stored_though_the_disk_failed_afterwards_keeps_its_copy(
+    world: World, client: httpx2.Client
+) -> None:
+    assert remember(client, b"The first.", "first.txt").status_code == 200
+    [journal] = (world.home / "journal").glob("memories-*.jsonl")
+    journal.unlink()
+    journal.mkdir()  # nothing can be written there, as on a full disk
+    assert remember(client, MANUAL.encode(), "boiler.md").status_code == 507
+    [path] = [
+        one["path"]
+        for one in client.get("/api/memory/documents").json()
+        if one["path"].endswith("/boiler.md")
+    ]
+    assert (world.home / path).read_bytes() == MANUAL.encode()
+    journal.rmdir()
+    assert remember(client, MANUAL.encode(), "boiler.md").json()["outcome"] == "unchanged"
+
+
 @requirement("documents:watched:faces")
 def test_a_folder_is_watched_over_http_and_on_the_page(
     world: World, client: httpx2.Client, tmp_path: Path

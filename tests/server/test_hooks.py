@@ -9,11 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-import pytest
 
 from satchel.clock import SystemClock
 from satchel.memory import Episode, Memory
-from satchel.runtime.other_agents import hook as hook_module
 from satchel.runtime.other_agents.hook import answer_hook
 from satchel.runtime.other_agents.notebook import has_queue
 from satchel.runtime.serving import announced
@@ -28,13 +26,6 @@ def hook(home: Path, event: str, **payload: Any) -> str:
     environ = {"SATCHEL_HOME": str(home), "HOME": str(home.parent), "SATCHEL_MEMORY_WORKER": "off"}
     raw = json.dumps({"hook_event_name": event, "session_id": "served", "cwd": "/", **payload}).encode()
     return answer_hook(raw, environ=environ, cwd=home, clock=SystemClock())
-
-
-@pytest.fixture(autouse=True)
-def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The machine of a test may be ten times slower than a user's."""
-    for limit in ("_SERVER_S", "_POKE_S"):
-        monkeypatch.setattr(hook_module, limit, 60.0)
 
 
 def context(answer: str) -> str:

@@ -389,7 +389,7 @@ def test_what_was_shown_to_a_model_is_listed_with_its_message_until_it_is_forgot
             session = chat(program, "When is Ottoline’s harpsichord tuned?")[0].data["sessionId"]
         page = open_page(client, "/memories/recalled")
         row = page.cssselect("tbody tr")[-1]
-        assert "The profile, with When is Ottoline’s harpsichord tuned?" in words_of(row)
+        assert "Always in mind: When is Ottoline’s harpsichord tuned?" in words_of(row)
         assert "Ottoline’s harpsichord is tuned in March." in words_of(row)
         assert row.cssselect(f'a[href="/chat/{session}#turn-1"]')
         one = open_page(client, f"/memories/{id}")

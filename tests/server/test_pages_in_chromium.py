@@ -139,30 +139,6 @@ def test_a_memory_is_found_corrected_and_forgotten_and_a_capability_run_from_its
     assert wrong == []
 
 
-@pytest.mark.usefixtures("filled")
-@requirement("web-pages:page")
-def test_the_page_about_the_user_is_edited_and_restored_in_a_browser(
-    tab: tuple[Page, list[str]],
-) -> None:
-    page, wrong = tab
-    page.goto("memories")
-    page.locator("#profile").get_by_role("link", name="write a page").click()
-    text = page.get_by_label("Headings that begin with #")
-    text.fill("# People\nLinh can't stand dairy")
-    page.get_by_role("button", name="Save").click()
-    page.get_by_text("Saved as version 1.").wait_for()
-    page.get_by_label("Headings that begin with #").fill("# People\nLinh loves <b>coriander</b>")
-    page.get_by_role("button", name="Save").click()
-    page.locator(".standing").get_by_role("link", name="Linh loves <b>coriander</b>").wait_for()
-    page.get_by_text("by you").last.click()
-    page.get_by_role("button", name="Restore version 1").click()
-    page.locator(".standing").get_by_role("link", name="Linh can't stand dairy").wait_for()
-    page.goto("memories")
-    page.locator("#profile").get_by_role("link", name="Linh can't stand dairy").wait_for()
-    page.locator("#profile").get_by_role("link", name="edit, versions").wait_for()
-    assert wrong == []
-
-
 @requirement("web-pages:chromium", "web-pages:settings:search")
 def test_every_page_fits_a_wide_and_a_narrow_window_and_can_be_read_aloud(
     world: World, tab: tuple[Page, list[str]], filled: dict[str, str]

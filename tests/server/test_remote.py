@@ -319,6 +319,15 @@ async def test_completions_history_and_earlier_exchanges_come_from_the_server(as
         assert await remote.exchanges(session, 3) == []
         assert ("/mode", COMMANDS["mode"].help) in await remote.completions("/mo", session)
         assert [word for word, _ in await remote.completions("/mode p", session)] == ["plan"]
+        for name in ("plan.md", ".plan", "my plan.md", "plans/list.txt"):
+            (session.cwd / name).parent.mkdir(exist_ok=True)
+            (session.cwd / name).write_text("pears")
+        for typed, offered in (
+            ("Look at @pl", ["@plan.md", "@plans/"]),
+            ("@plans/", ["@plans/list.txt"]),
+            ("@../", []),
+        ):
+            assert [word for word, _ in await remote.completions(typed, session)] == offered
         await (await session.start("A message that is told from others")).result()
         assert "A message that is told from others" in [text async for text in remote.said_before()]
         (exchange,) = await remote.exchanges(session, 3)

@@ -258,6 +258,8 @@ def test_a_format_a_choice_and_parameters_reach_the_model(agent: Any) -> None:
          "input[0].content[0]"),
         ({"input": [{"role": "user", "content": [{"type": "input_file", "file_id": "f1"}]}]},
          "input[0].content[0]"),
+        ({"input": [{"role": "developer", "content": [{"type": "input_image", "image_url": "data:image/png;base64,eA=="}]}]},
+         "input[0].content"),
         ({"input": [{"type": "function_call_output", "call_id": "no", "output": "x"}]}, "input[0].call_id"),
         ({"input": [{"role": "assistant", "content": "x"}]}, "input"),
     ],

@@ -83,6 +83,9 @@ def test_rules_are_added_removed_and_taken_back_and_what_is_none_is_refused(
         "Satchel always asks before it may write any file.",
         "Satchel may never run rm -rf *.",
     ]
+    beyond = open_page(client, f"{HERE}?page=2")
+    assert len(beyond.cssselect(".sentences p:first-child")) == 2
+    assert beyond.cssselect(".pager") == []
     before = path.read_bytes()
     for action, tool in (("allow", "bash(("), ("everything", "bash"), ("allow", ""), ("deny", "x network=a")):
         refused = read(send(client, page, HERE, {"action": action, "tool": tool}), 422)

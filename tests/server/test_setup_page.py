@@ -62,6 +62,8 @@ def test_a_model_is_tried_kept_and_answers_the_next_message_of_an_open_session(
         assert chat(program, "And now?", session_id=session)[-1].data["text"] == "ready"
         for path in ("/setup", "/settings", "/doctor"):
             assert KEY not in client.get(path).text
+        assert "own:m-1 (set by the settings)" in words_of(open_page(client, "/doctor"))
+        assert "can't answer" not in client.get("/doctor").text
     assert tomllib.loads((world.home / "config.toml").read_text()) == {
         "model": "own:m-1",
         "providers": {"own": {"kind": "openai", "base_url": f"{model.url}/v1", "env_api_key": "OWN_API_KEY"}},

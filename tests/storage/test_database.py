@@ -3,7 +3,6 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
-import random
 import sqlite3
 import stat
 import subprocess
@@ -522,15 +521,6 @@ async def test_a_cancelled_caller_waits_for_its_transaction(tmp_path: Path) -> N
         assert await database.read(rows) == ["ann"]
 
 
-async def test_deleted_words_are_in_none_of_the_files_after_a_scrub(tmp_path: Path) -> None:
-    async with Database.open(tmp_path / "satchel.db") as database:
-        await database.write(insert("a-word-to-forget"))
-        await database.write(lambda c: c.exec_driver_sql("DELETE FROM memory_spaces"), durable=True)
-        assert await database.scrub() is True
-        for entry in tmp_path.iterdir():
-            assert b"a-word-to-forget" not in entry.read_bytes()
-
-
 async def test_a_scrub_beside_a_reader_says_that_the_log_is_not_empty_yet(tmp_path: Path) -> None:
     path = tmp_path / "satchel.db"
     async with Database.open(path, lock_timeout_s=0.02) as database:
@@ -572,35 +562,3 @@ async def test_new_databases_of_one_process_are_made_at_the_same_time(tmp_path: 
     async with anyio.create_task_group() as group:
         for number in range(6):
             group.start_soon(make, number)
-
-
-@requirement("memory:forget:any-order")
-async def test_scrubbing_leaves_no_copy_of_a_deleted_row_in_an_unused_part_of_a_page(tmp_path: Path) -> None:
-    """SQLite moves rows between pages, and overwrites a deleted one only where it lies at last."""
-    gone: set[str] = set()
-    kept: list[str] = []
-    chance = random.Random(3)  # Of 0 to 7, it leaves a copy with 1, 3 and 7.
-
-    def churn(connection: Connection) -> None:
-        execute = connection.exec_driver_sql
-        execute("CREATE TABLE notes (rid INTEGER PRIMARY KEY, id TEXT, words TEXT, pad TEXT)")
-        execute("CREATE INDEX notes_id ON notes (id)")
-        for number in range(400):
-            words = f"marker{10000 + number}"
-            row = (f"{chance.getrandbits(64):016x}", words, "x" * chance.randint(0, 600))
-            execute("INSERT INTO notes (id, words, pad) VALUES (?, ?, ?)", row)
-            kept.append(words)
-            if chance.random() < 0.5:
-                words = kept.pop(chance.randrange(len(kept)))
-                execute("DELETE FROM notes WHERE words = ?", (words,))
-                gone.add(words)
-            if chance.random() < 0.5 and kept:
-                words = chance.choice(kept)
-                pad = "y" * chance.randint(0, 900)
-                execute("UPDATE notes SET pad = ? WHERE words = ?", (pad, words))
-
-    async with Database.open(tmp_path / "x.db") as database:
-        await database.write(churn)
-        assert await database.scrub()
-        found = b"".join(path.read_bytes() for path in tmp_path.iterdir())
-    assert [words for words in gone if words.encode() in found] == []

@@ -14,9 +14,6 @@ from satchel.errors import UsageError
 from satchel.tools.input_schema import InputSchema, check_schema
 from tests.requirements import requirement
 
-# A test that hangs is ended by pytest-timeout.
-pytestmark = pytest.mark.timeout(30)
-
 Schema = dict[str, Any]
 
 

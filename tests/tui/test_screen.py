@@ -22,6 +22,7 @@ from satchel.models import Call, ModelRequest, Reply, ScriptedModel
 from satchel.runtime.commands import COMMANDS
 from satchel.tui import parts
 from satchel.tui.composer import Menu
+from satchel.tui.dialogs import Page
 from satchel.tui.markdown import laid_out as laid_out_as_markdown
 from satchel.tui.parts import StreamedAnswer
 from tests.requirements import requirement
@@ -74,7 +75,11 @@ PICTURE = """\
 @requirement("tui:approvals")
 @pytest.mark.parametrize(
     ("keys", "consent", "said"),
-    [("y", "once", "allowed once"), ("s", "session", "allowed for this session"), ("n", "no", "refused")],
+    [
+        ("y", "once", "allowed once"),
+        ("s", "session", "allowed for this conversation"),
+        ("n", "no", "refused"),
+    ],
 )
 async def test_a_key_answers_a_permission_question(
     tmp_path: Path, keys: str, consent: str, said: str
@@ -95,6 +100,32 @@ async def test_a_key_answers_a_permission_question(
         assert f"? {said}" in hands.text
         assert "Satchel wants to run" not in hands.text
         assert hands.app.session.open_questions == ()
+
+
+@requirement("tui:approvals")
+async def test_a_change_that_waits_is_shown_as_a_diff_with_colours(tmp_path: Path) -> None:
+    edit = Call(
+        name="file_edit", input={"path": "a.txt", "old": "one\ntwo", "new": "one\nthree", "replace_all": True}
+    )
+    async with screen(tmp_path, ScriptedModel([Reply(calls=[edit]), "Finished."])) as hands:
+        await hands.say("Change it")
+        await hands.see("Satchel wants to run this call:")
+        for line in ("path: a.txt", "replace_all: true", " one", "-two", "+three"):
+            assert f"     {line}\n" in hands.text
+        assert "old:" not in hands.text
+
+
+@requirement("tui:screen")
+async def test_the_keys_are_shown_over_the_conversation_and_esc_only_closes_them(tmp_path: Path) -> None:
+    async with screen(tmp_path, ScriptedModel([ECHO, "Finished."])) as hands:
+        await hands.say("Run it")
+        await hands.see("Satchel wants to run this call:")
+        await hands.pilot.press("f1")
+        assert isinstance(hands.app.screen, Page)
+        await hands.pilot.press("escape")
+        assert not isinstance(hands.app.screen, Page)
+        assert "Ctrl-R" not in hands.text
+        assert hands.app.session.open_questions  # the turn was not interrupted
 
 
 @requirement("sessions:rewind")

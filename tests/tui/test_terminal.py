@@ -24,10 +24,12 @@ def test_a_conversation_on_a_real_terminal(
 ) -> None:
     (tmp_path / "home").mkdir(mode=0o700)
     (tmp_path / "home" / "config.toml").write_text('model = "none"\n')
-    more: dict[str, Any] = {"SATCHEL_TERMINAL_SCREEN": "auto", "SATCHEL_TERMINAL_THEME": "dark", **environ}
+    more: dict[str, Any] = {"SATCHEL_TERMINAL_SCREEN": "auto", **environ}
     with terminal(tmp_path, "chat", columns=columns, lines=lines, program=PROGRAM, **more) as screen:
+        # Before the program reads, which asks the terminal its colour.
+        screen.type("The kite hangs on the roof")
         screen.see("No language model is set up")
-        screen.type("The kite hangs on the roof", ENTER)
+        screen.type(ENTER)
         screen.see("Noted.")
         screen.type(CTRL_D)
         screen.see("To go on: satchel chat --session")

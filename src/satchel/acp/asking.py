@@ -71,7 +71,7 @@ class Asker:
         if rules:
             options += [
                 PermissionOption(
-                    option_id="session", name=f"Allow {rules} in this session", kind="allow_always"
+                    option_id="session", name=f"Allow {rules} in this conversation", kind="allow_always"
                 ),
                 PermissionOption(option_id="always", name=f"Always allow {rules}", kind="allow_always"),
             ]

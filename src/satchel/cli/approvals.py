@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from typing import Final
 
 import anyio
 
@@ -16,10 +17,11 @@ from satchel.runtime.hosting import SharedSession
 from satchel.runtime.options import chosen_option
 from satchel.tools import Approval
 from satchel.tools.visible import visible
-from satchel.tui.terminal_text import input_lines
+from satchel.tui.terminal_text import call_lines
 
 __all__ = ["TerminalAnswers", "follow", "read_answer"]
 
+_CHANGES: Final = {"added": ("green",), "removed": ("red",)}
 _WORDS: dict[str, Consent] = {
     "y": "once", "yes": "once", "once": "once", "n": "no", "no": "no", "s": "session", "session": "session",
     "a": "always", "always": "always",
@@ -121,15 +123,19 @@ class TerminalAnswers:
         these = "this call" if len(calls) == 1 else f"these {len(calls)} calls"
         self._view.note(f"Satchel wants to run {these}:", "bold")
         for number, call in enumerate(calls, 1):
-            lines = input_lines(call.input, subject=call.key)
-            if len(lines) > 1:
-                self._view.note("\n".join([f"  {number}. {call.tool}", *(f"     {line}" for line in lines)]))
+            asked, change = call_lines(call)
+            if len(asked) > 1:
+                self._view.note("\n".join([f"  {number}. {call.tool}", *(f"     {line}" for line in asked)]))
             else:
-                self._view.note(f"  {number}. {call.tool}  {''.join(lines)}")
+                self._view.note(f"  {number}. {call.tool}  {asked[0]}")
+            for line in change:
+                self._view.note(f"     {line.text}", *_CHANGES.get(line.style, ()))
             if call.told_reason:
                 self._view.note(f"     {visible(call.told_reason)}", "yellow")
         rules = ", ".join(dict.fromkeys(visible(rule) for call in calls for rule in call.rules))
-        self._view.note(f"  y yes · n no · s yes for this session · a always: {rules}", "dim", wraps=True)
+        self._view.note(
+            f"  y yes · n no · s yes for this conversation · a always: {rules}", "dim", wraps=True
+        )
         chosen = "y 1 3 permits only these calls · " if len(calls) > 1 else ""
         self._view.note(
             f"  {chosen}any other text means no, and the model gets to read it", "dim", wraps=True

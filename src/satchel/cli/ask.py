@@ -21,6 +21,7 @@ from satchel.cli.opening import exit_code_of, opened, settled, tell_choice
 from satchel.cli.output import is_terminal, json_text, say, say_json, tell
 from satchel.cli.settings import read_settings
 from satchel.cli.shared import SessionWish, connected, usable_server
+from satchel.cli.signals import run_in_good_order
 from satchel.cli.view import TurnView
 from satchel.clock import SystemClock
 from satchel.config import Settings
@@ -49,8 +50,8 @@ machine."""
 
 @click.command()
 @click.argument("text", nargs=-1, type=Text)
-@click.option("--session", "session_id", type=SessionId, metavar="ID", help="Continue this session.")
-@click.option("--last", is_flag=True, help="Continue this folder's last session.")
+@click.option("--session", "session_id", type=SessionId, metavar="ID", help="Continue this conversation.")
+@click.option("--last", is_flag=True, help="Continue this folder's last conversation.")
 @click.option("--model", type=Text, metavar="PROVIDER:MODEL", help="Ask this model.")
 @click.option("--json", "as_json", is_flag=True, help="Print the turn as JSON.")
 @click.option(
@@ -118,7 +119,7 @@ def ask(
         )
         return await _ask(message, settings, wish, allow)
 
-    return anyio.run(body)
+    return run_in_good_order(body)
 
 
 def _words(text: Sequence[str], attached: Sequence[Path]) -> str:
@@ -207,7 +208,7 @@ async def _in_session(
     began = session.last_seq
     running = await session.start(text, memory=message.memory, files=message.files)
     if running.waits:
-        tell("The message waits until the turn that runs in this session ends.")
+        tell("The message waits until the turn that runs in this conversation ends.")
     turn = await _turn(session, running, form, view, is_asked, notices)
     while form == "text" and turn.status == "done" and turn.build_id is not None and session.follows:
         later = await _gone_on(session, turn, view, after_seq=began, is_asked=is_asked)

@@ -30,6 +30,7 @@ from satchel.cli.commands import CapabilityName, Text, confirm, json_object, jso
 from satchel.cli.opening import opened
 from satchel.cli.output import is_terminal, say, tell
 from satchel.cli.settings import read_settings
+from satchel.cli.signals import run_in_good_order
 from satchel.errors import NotFound, Refused, StorageError, UsageError
 from satchel.runtime.capability_parts import CapabilityParts, registration_to_json, tested_to_json
 from satchel.runtime.lines import saved_in_words
@@ -58,7 +59,7 @@ def _with_capabilities(command: Callable[..., Awaitable[T]]) -> Callable[..., T]
                     raise StorageError(f"Capabilities are unavailable. {notices}".rstrip())
                 return await command(satchel.capabilities, **given)
 
-        return anyio.run(body)
+        return run_in_good_order(body)
 
     return run
 

@@ -36,8 +36,8 @@ _LEAST_COLUMNS, _LEAST_LINES = 40, 12
 
 
 @click.command()
-@click.option("--session", "session_id", type=SessionId, metavar="ID", help="Continue this session.")
-@click.option("--last", is_flag=True, help="Continue this folder's last session.")
+@click.option("--session", "session_id", type=SessionId, metavar="ID", help="Continue this conversation.")
+@click.option("--last", is_flag=True, help="Continue this folder's last conversation.")
 @click.option("--model", type=Text, metavar="PROVIDER:MODEL", help="Use this model.")
 @click.option(
     "--mode",
@@ -128,14 +128,18 @@ def has_screen(settings: Settings) -> bool:
 
 async def _on_screen(host: Host, session: SharedSession, settings: Settings) -> int:
     # Textual is imported only here.
-    from satchel.tui.background import is_dark  # noqa: PLC0415
+    from satchel.tui.background import ask_background  # noqa: PLC0415
     from satchel.tui.screen import ConversationScreen  # noqa: PLC0415
 
-    theme = settings.terminal.theme
+    theme, typed = settings.terminal.theme, ""
+    is_dark = theme == "dark"
+    if theme == "auto":
+        is_dark, typed = ask_background(settings.environ)
     screen = ConversationScreen(
         host,
         session,
-        is_dark=is_dark(settings.environ) if theme == "auto" else theme == "dark",
+        is_dark=is_dark,
+        typed=typed,
         monotonic_s=SystemClock().monotonic_s,
     )
     code = 0

@@ -104,7 +104,7 @@ async def _demo(settings: Settings) -> None:
         )
         await _make_tool(satchel, view)
 
-        title("\n6. Forget. The words are removed from the store, the index and the session log.")
+        title("\n6. Forget. The words are removed from the store, the index and the conversation log.")
         await _forget(satchel, view)
         await session.aclose("left")
         session = await satchel.session()

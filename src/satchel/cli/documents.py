@@ -32,9 +32,9 @@ _MOST_FAILED = 20
 def add_file(paths: tuple[Path, ...], scope: str) -> None:
     """Remember the documents at PATHS: files, or folders with all that is below them.
 
-    Supported: PDF, DOCX, ODT, PPTX, XLSX, EPUB, HTML, Markdown, plain text and CSV; with the extra ocr also scans, and
-    photos that are named themselves. They are read in the sandbox. Adding a folder again reads what has changed and
-    removes what is no longer there.
+    Supported: PDF, DOCX, PPTX, XLSX, ODT, ODS, ODP, EPUB, HTML, Markdown, plain text and CSV; with the extra ocr also
+    scans, and photos that are named themselves. They are read in the sandbox. Adding a folder again reads what has
+    changed and removes what is no longer there.
     """
 
     def show(one: DocumentOutcome) -> None:

@@ -80,8 +80,11 @@ _LAZY = {
     "history": ("satchel.cli.changes:history", "Show every change of a memory."),
     "doctor": ("satchel.cli.checkup:doctor", "Check the memories, and repair them."),
     "undo": ("satchel.cli.changes:undo", "Revert a change."),
-    "page": ("satchel.cli.page:page", "Show or edit the page that a model knows of you in every session."),
-    "profile": ("satchel.cli.profile:profile", "Show what a model knows of you in every session."),
+    "page": (
+        "satchel.cli.page:page",
+        "Show or edit the page that a model knows of you in every conversation.",
+    ),
+    "profile": ("satchel.cli.profile:profile", "Show what a model knows of you in every conversation."),
     "agenda": ("satchel.cli.profile:agenda", "Show what happens in the next seven days."),
     "pin": ("satchel.cli.profile:pin", "Put memories into the profile."),
     "unpin": ("satchel.cli.profile:unpin", "Take pins back."),
@@ -283,7 +286,7 @@ def show(id: str, scope: str) -> None:
 @memory.command()
 @click.argument("ids", nargs=-1, type=Text)
 @click.option("--query", type=Text, metavar="TEXT", help="Memories that contain all its significant words.")
-@click.option("--session", type=Text, metavar="ID", help="Memories from this session.")
+@click.option("--session", type=Text, metavar="ID", help="Memories from this conversation.")
 @click.option("--document", type=Text, metavar="PATH", help="A document: its path, file name or title.")
 @click.option("--before", type=Text, metavar="TIME", help="Memories from before that time.")
 @click.option("--all", "everything", is_flag=True, help="All memories of the scope.")

@@ -54,7 +54,7 @@ def page(
     if accept:
         if not with_memory(lambda memory: memory.accept_page(), scope):
             raise NotFound("No page waits to be accepted.")
-        tell("From the next session on, models see the page.")
+        tell("From the next conversation on, models see the page.")
     elif undo or restore is not None:
         version = with_memory(lambda memory: memory.restore_page(restore), scope)
         tell(f"The page is what it was: version {version.number}.")

@@ -38,7 +38,7 @@ def rebuild() -> None:
         f"From the journal: {counted(done.journal.memories, 'memory', 'memories')} and "
         f"{counted(done.journal.changes, 'change')}; forgotten again: {done.journal.forgotten}."
     )
-    say(f"From the session logs: {counted(done.logs.lacking, 'message')}.")
+    say(f"From the conversation logs: {counted(done.logs.lacking, 'message')}.")
     if done.capabilities:
         say(returned_line(done.capabilities))
     for text in done.logs.damaged:

@@ -1,13 +1,49 @@
-"""Ends the commands that run in the background when they are asked to."""
+"""Ends commands in good order when they are asked to."""
 
 from __future__ import annotations
 
 import signal
 from collections.abc import Awaitable, Callable
+from types import FrameType
+from typing import Final, TypeVar
 
 import anyio
 
-__all__ = ["until_signal"]
+from satchel.clock import SystemClock
+
+__all__ = ["run_in_good_order", "until_signal"]
+
+_T = TypeVar("_T")
+_ONE_WISH_S: Final = 10.0
+"""Ctrl-C within this time of the last one that counted says nothing new."""
+
+
+def run_in_good_order(body: Callable[[], Awaitable[_T]]) -> _T:
+    """Run `body`; Ctrl-C cancels it, and further ones let it write how it ended.
+
+    With asyncio alone, a second Ctrl-C is raised wherever the program is. That is left to those who still press it
+    after `_ONE_WISH_S`.
+    """
+
+    async def heard() -> _T:
+        before, clock = signal.getsignal(signal.SIGINT), SystemClock()
+        heard_s = -_ONE_WISH_S
+
+        def once(number: int, frame: FrameType | None) -> None:
+            nonlocal heard_s
+            if clock.monotonic_s() - heard_s >= _ONE_WISH_S and callable(before):
+                heard_s = clock.monotonic_s()
+                before(number, frame)
+
+        if not callable(before):
+            return await body()
+        signal.signal(signal.SIGINT, once)
+        try:
+            return await body()
+        finally:
+            signal.signal(signal.SIGINT, before)
+
+    return anyio.run(heard)
 
 
 async def until_signal(body: Callable[[], Awaitable[None]]) -> int:

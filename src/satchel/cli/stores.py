@@ -7,13 +7,13 @@ from datetime import datetime
 from functools import wraps
 from typing import Any, TypeVar, get_args
 
-import anyio
 import click
 
 from satchel.cli.commands import Text, json_option
 from satchel.cli.home import opened_home
 from satchel.cli.output import tell
 from satchel.cli.settings import read_settings
+from satchel.cli.signals import run_in_good_order
 from satchel.errors import StorageError, UsageError
 from satchel.memory import Discretion, Kind, Memory, MemoryType, Tier
 from satchel.runtime.home import Home
@@ -61,7 +61,7 @@ _FILTERS = (
         help="Only memories with this tag; may be repeated.",
     ),
     click.option("--speaker", type=Text, metavar="NAME", help="Only what this person said."),
-    click.option("--session", type=Text, metavar="ID", help="Only memories from this session."),
+    click.option("--session", type=Text, metavar="ID", help="Only memories from this conversation."),
     click.option("--since", type=Text, metavar="TIME", help="Only what was said at that time or later."),
     click.option("--until", type=Text, metavar="TIME", help="Only what was said before that time."),
     click.option("--as-of", type=Text, metavar="TIME", help="Only what was believed at that time."),
@@ -114,7 +114,7 @@ def with_home(
         async with opened_home(settings, scope=name, with_notices=with_notices) as home:
             return await function(home)
 
-    return anyio.run(body)
+    return run_in_good_order(body)
 
 
 def with_memory(function: Callable[[Memory], Awaitable[T]], scope: str = "default") -> T:

@@ -378,7 +378,7 @@ class Talk:
     async def _change_session(self, change: SessionChange) -> None:
         """Continue in another session or a new one. If it can't be opened, the current one stays open."""
         if change.session_id is not None and self._session.id.startswith(change.session_id):
-            self.note("You are in this session.")
+            self.note("You are in this conversation.")
             return
         before = self._session
         after = await self.host.session(

@@ -10,13 +10,13 @@ from functools import wraps
 from pathlib import Path
 from typing import Any, TypeVar
 
-import anyio
 import click
 
 from satchel.cli.commands import CommandGroup, Text, confirm, json_object, json_option, said_json
 from satchel.cli.opening import opened
 from satchel.cli.output import is_terminal, say, say_rows, tell
 from satchel.cli.settings import read_settings
+from satchel.cli.signals import run_in_good_order
 from satchel.errors import NotFound, SatchelError, UsageError
 from satchel.runtime import Satchel
 from satchel.runtime.lines import approval_lines
@@ -42,7 +42,7 @@ def _with_satchel(command: Callable[..., Awaitable[T]]) -> Callable[..., T]:
             async with opened(read_settings(), with_notices=False) as satchel:
                 return await command(satchel, **given)
 
-        return anyio.run(body)
+        return run_in_good_order(body)
 
     return run
 

@@ -225,13 +225,13 @@ class BudgetSettings:
 
     session_usd: float | None = setting(
         None,
-        "The maximum cost of one session in US dollars. If not set, there is no limit.",
+        "The maximum cost of one conversation in US dollars. If not set, there is no limit.",
         low=0,
         high=1_000_000,
     )
     day_usd: float | None = setting(
         None,
-        "The maximum cost of all sessions in one day in US dollars. If not set, there is no limit.",
+        "The maximum cost of all conversations in one day in US dollars. If not set, there is no limit.",
         low=0,
         high=1_000_000,
     )
@@ -293,7 +293,7 @@ class BackgroundSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuilderSettings:
-    """Builds of capabilities. `usd` None is no limit; `model` "" is the model of the session that asks."""
+    """Builds of capabilities. `usd` None is no limit; `model` "" is the model of the conversation that asks."""
 
     model: str = setting(
         "",
@@ -368,7 +368,7 @@ class MemorySettings:
     profile_tokens: int = setting(
         300,
         "The maximum number of tokens of the profile, which says what holds about you at all times and is "
-        "shown to the model when a session begins, where there is no page. Your last messages follow it, in "
+        "shown to the model when a conversation begins, where there is no page. Your last messages follow it, in "
         "up to twice as many; 0 turns both off.",
         low=0,
         high=100_000,
@@ -376,7 +376,7 @@ class MemorySettings:
     page_tokens: int = setting(
         1200,
         "The maximum number of tokens of the standing page, which a model keeps from what you said and "
-        "which is shown to the model when a session begins, in place of the profile; 0 turns it off.",
+        "which is shown to the model when a conversation begins, in place of the profile; 0 turns it off.",
         low=0,
         high=100_000,
     )
@@ -404,7 +404,7 @@ class MemorySettings:
     redact: bool = setting(
         True,
         "Whether passwords, keys, card numbers and other secrets are removed before anything is written "
-        "to memory and to the session logs.",
+        "to memory and to the conversation logs.",
     )
     decay_cycle: Literal["day", "request"] = setting(
         "day",
@@ -555,7 +555,7 @@ class SandboxSettings:
     )
     disk_mb: int = setting(
         8192,
-        "A boxed command is ended when the free space of a disk shrinks by this much while it runs, in MiB.",
+        "A boxed command is ended when what it wrote takes more than this of a disk, in MiB.",
         low=64,
         high=16_777_216,
     )
@@ -645,7 +645,7 @@ class ServerSettings:
     )
     join: bool = setting(
         True,
-        "Whether `satchel chat`, and `satchel ask` in an earlier session, use the server of this home "
+        "Whether `satchel chat`, and `satchel ask` in an earlier conversation, use the server of this home "
         "where one runs. Then several terminals and browsers share a conversation.",
     )
 

@@ -408,6 +408,20 @@ class Memory:
         self._upkeep.stored()
         return stored
 
+    async def remove_documents(self, sources: Sequence[str]) -> None:
+        """Remove the documents with these sources, in one transaction. Their words elsewhere stay.
+
+        Many at once, because the journal is written anew when something is taken out of it.
+
+        Raises:
+            StorageError: It could not be written; nothing was changed.
+        """
+        from satchel.memory.store import documents  # noqa: PLC0415 - as above
+
+        await documents.remove(self._space, sources)
+        await self._upkeep.copy()
+        self._upkeep.stored()
+
     async def documents(self) -> tuple[StoredDocument, ...]:
         """The documents that are remembered, by their paths.
 
@@ -787,7 +801,13 @@ class Memory:
         """Let a first page that was proposed stand before models. False if none waits for that."""
         return await self._space.write(page_rows.accept)
 
-    async def agenda(self, *, budget_tokens: int = AGENDA_TOKENS, granted: Collection[str] = ()) -> Agenda:
+    async def agenda(
+        self,
+        *,
+        budget_tokens: int = AGENDA_TOKENS,
+        granted: Collection[str] = (),
+        standing: Collection[str] = (),
+    ) -> Agenda:
         """Say what the user said will happen today or in the next days, soonest first; birthdays every year.
 
         It goes by the days that date words mean (see `resolve_dates`) and by the clock's local day. What is past, was
@@ -795,12 +815,15 @@ class Memory:
 
         The block is not longer than `budget_tokens`, by an estimate that is rather too high, but for what is today and
         deadlines that must not be missed; 0 gives an empty one.
-        `granted` is as in `surface`.
+        `granted` is as in `surface`. `standing` are the ids of what stands before the model already with all its words:
+        of those, facts with a time are left out.
         """
         if budget_tokens <= 0:
             return Agenda(day=self._space.clock.now().date())
         await self._upkeep.read_statements(most=BEFORE_PROFILE)
-        return await agenda.compose(self._space, budget_tokens=budget_tokens, granted=granted)
+        return await agenda.compose(
+            self._space, budget_tokens=budget_tokens, granted=granted, standing=standing
+        )
 
     async def deep(
         self,

@@ -15,9 +15,10 @@ from satchel.errors import UsageError
 from satchel.messages import FileBlock
 from satchel.sessions.attachments import MOST_FILES, Uploads
 
-__all__ = ["attach", "files_named", "keep", "named_in"]
+__all__ = ["attach", "files_named", "keep", "named_in", "names_completing"]
 
 _PIECE: Final = 1 << 20
+_MOST_NAMES: Final = 200
 _MENTION: Final = re.compile(r'(?<!\S)@(?:"([^"\n]+)"|(\S+))')
 
 
@@ -62,6 +63,26 @@ def named_in(text: str, cwd: Path) -> list[Path]:
                 found[path] = None
                 break
     return list(found)
+
+
+def names_completing(mention: str, cwd: Path) -> list[str]:
+    """What `@path` may become: of the folder that it names the entries that `named_in` takes; folders end with a slash.
+
+    Blocks.
+    """
+    folder, slash, begin = mention.removeprefix("@").rpartition("/")
+    place = (cwd / folder).resolve()
+    if not place.is_relative_to(cwd.resolve()):
+        return []
+    try:
+        entries = sorted((entry.name, entry.is_dir()) for entry in place.iterdir())
+    except OSError:
+        return []
+    return [
+        f"@{folder}{slash}{name}{'/' if is_folder else ''}"
+        for name, is_folder in entries
+        if name.startswith(begin) and not name.startswith(".") and not re.search(r"\s", name)
+    ][:_MOST_NAMES]
 
 
 def keep(settings: Settings, contents: Sequence[tuple[str, bytes]]) -> list[FileBlock]:

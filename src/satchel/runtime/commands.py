@@ -13,15 +13,17 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Se
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
 
 import anyio
+import anyio.to_thread
 
 from satchel.capabilities.access import sentences
 from satchel.clock import local_day
 from satchel.config import Mode
 from satchel.errors import NotFound, SatchelError, UsageError
 from satchel.events import Event, Notice, fields_from_json, fields_to_json
+from satchel.runtime.attaching import names_completing
 from satchel.runtime.build_answers import hear_late
 from satchel.runtime.lines import (
     FILING,
@@ -207,7 +209,7 @@ def find_command(text: str) -> tuple[SlashCommand, str] | None:
     if found is None:
         return None
     name = found[1].lower()
-    command = COMMANDS.get(name)
+    command = COMMANDS.get(_ELSEWHERE.get(name, name))
     if command is None:
         close = [known for known in COMMANDS if known.startswith(name[:3])]
         hint = f" Did you mean /{close[0]}?" if close else " /help lists the commands."
@@ -232,7 +234,8 @@ async def run_command(context: CommandContext, command: SlashCommand, rest: str)
 
 
 async def completions(text: str, satchel: Satchel, session: Session) -> Sequence[tuple[str, str]]:
-    """What the last word of a line may become, each with a word of help: commands, prompts and mentions of MCP servers.
+    """What the last word of a line may become, each with a word of help: commands, prompts and mentions of MCP servers,
+    and as `@path` the files below the session's folder.
 
     A server that takes longer than 2 s to say what it offers is left out.
     """
@@ -253,6 +256,8 @@ async def completions(text: str, satchel: Satchel, session: Session) -> Sequence
         last = mention
         with anyio.move_on_after(_COMPLETION_S):
             found = [(each, "") for each in await satchel.mcp.server_resources.completions(mention)]
+        names = await anyio.to_thread.run_sync(names_completing, mention, session.cwd)
+        found += [(each, "") for each in names]
     return [(word, help_text) for word, help_text in found if word.startswith(last)]
 
 
@@ -593,7 +598,7 @@ async def _pinned(context: CommandContext, rest: str, what: Literal["pin", "unpi
     memory = _memory_of(context)
     for id in rest.split():
         await (memory.pin(id) if what == "pin" else memory.unpin(id))
-    where = "in the profile from the next session on" if what == "pin" else "no longer pinned"
+    where = "in the profile from the next conversation on" if what == "pin" else "no longer pinned"
     return _shown(notes=[f"{' '.join(rest.split())}: {where}."])
 
 
@@ -659,7 +664,7 @@ async def _sessions(context: CommandContext, rest: str) -> CommandResult:
             for info in infos[:_MOST_LISTED]
         ),
         notes=[
-            f"{counted(len(infos), 'session')}. /resume ID continues one; /sessions {' | '.join(FILING)} [ID…]."
+            f"{counted(len(infos), 'conversation')}. /resume ID continues one; /sessions {' | '.join(FILING)} [ID…]."
         ],
     )
 
@@ -675,7 +680,7 @@ async def _rename(context: CommandContext, rest: str) -> CommandResult:
 
 async def _resume(_context: CommandContext, rest: str) -> CommandResult:
     if not rest:
-        raise UsageError("Name the session: /resume ID. /sessions lists them.")
+        raise UsageError("Name the conversation: /resume ID. /sessions lists them.")
     return CommandResult(change=SessionChange(session_id=rest))
 
 
@@ -716,10 +721,15 @@ async def _compact(context: CommandContext, rest: str) -> CommandResult:
 
 async def _usage(context: CommandContext, _rest: str) -> CommandResult:
     satchel = context.satchel
-    lines = [f"This session: {usage_line(context.session.usage) or 'nothing yet'}"]
+    session = context.session
+    window = f" of {session.context_window:,}" if session.context_window else ""
+    lines = [
+        f"This conversation: {usage_line(session.usage) or 'nothing yet'}",
+        f"The next request has about {session.context_tokens:,}{window} tokens of it. /compact makes them fewer.",
+    ]
     today = local_day(satchel.clock.now())
     rows = [row for row in await satchel.usage() if row.day == today]
-    return _shown(*lines, *([usage_table(rows)] if rows else []))
+    return _shown(*lines, *([usage_table(rows, with_day=False)] if rows else []))
 
 
 async def _continue(context: CommandContext, _rest: str) -> CommandResult:
@@ -844,6 +854,8 @@ def _mode_names(_satchel: Satchel, _session: Session) -> Iterable[str]:
     return get_args(Mode)
 
 
+_ELSEWHERE: Final = {"clear": "new", "context": "usage", "cost": "usage"}
+"""What other agents call them."""
 COMMANDS: Mapping[str, SlashCommand] = {
     command.name: command
     for command in (

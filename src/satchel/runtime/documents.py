@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, Literal
 
+from anyio import CancelScope
 from anyio.to_thread import run_sync
 
 from satchel.errors import NotFound, UsageError
@@ -21,7 +22,7 @@ from satchel.messages import FileBlock
 from satchel.runtime.sandboxes import Sandboxes
 from satchel.sessions.attachments import MOST_BYTES, plain_name
 from satchel.tools.builtin.tree import FoundPath, walk
-from satchel.tools.documents.reading import KINDS, PICTURES, Document, read_document
+from satchel.tools.documents.reading import KINDS, PICTURES, Document, check_readable, read_document
 from satchel.tools.kept import media_type_of, write_kept
 
 __all__ = [
@@ -34,13 +35,15 @@ __all__ = [
     "is_gone",
     "kept_document",
     "remember_sent",
-    "remove_document",
+    "remove_documents",
     "remove_kept",
 ]
 
 _MOST_FILES: Final = 10_000
 _MOST_PATH_CHARS: Final = 900
 _KEPT: Final = re.compile(r"documents/[0-9a-f]{16}/[^/]+")
+_REMOVED_AT_ONCE: Final = 500
+"""Others may write to memory between two such groups."""
 _MOST_READINGS: Final = 3
 """How often a file is read that changes meanwhile."""
 
@@ -92,10 +95,10 @@ async def add_documents(
     for file in files:
         outcomes.append(await add_document(file, known.get(str(file)), memory, sandboxes))
         done(outcomes[-1])
-    for one in await run_sync(_gone, paths, list(known.values())):
-        outcomes.append(await remove_document(one, memory))
-        done(outcomes[-1])
-    return tuple(outcomes)
+    removed = await remove_documents(await run_sync(_gone, paths, list(known.values())), memory)
+    for outcome in removed:
+        done(outcome)
+    return (*outcomes, *removed)
 
 
 async def remember_sent(
@@ -125,7 +128,7 @@ async def remember_sent(
     known = next((one for one in await memory.documents() if one.path.startswith(folder)), None)
     path = home / (known.path if known else folder + file.file_name.removeprefix(f"{digest[:16]}-"))
     if path.suffix[1:].lower() not in KINDS:
-        raise UsageError(f"{file.name} is not of a kind that is read: {', '.join(KINDS)}.")
+        raise UsageError(f"{file.name} is not of a kind that is read: {', '.join(sorted(KINDS))}.")
     is_there = await run_sync(path.is_file)
     try:
         await run_sync(write_kept, path, content)
@@ -136,7 +139,10 @@ async def remember_sent(
             raise UsageError(outcome.error.replace(str(path), file.name))
     except BaseException:
         if not is_there:
-            remove_kept(path)
+            # It may be stored all the same: a full disk can refuse the journal after the database.
+            with CancelScope(shield=True):
+                if all(one.path != str(path.relative_to(home)) for one in await memory.documents()):
+                    await run_sync(remove_kept, path)
         raise
     return outcome
 
@@ -174,11 +180,17 @@ def document_named(name: str, documents: Sequence[StoredDocument]) -> StoredDocu
     return found[0]
 
 
-async def remove_document(document: StoredDocument, memory: Memory) -> DocumentOutcome:
-    """Remove the passages of a document whose file is gone. Their words elsewhere stay; see `forget` for that."""
-    at = datetime.fromtimestamp(0, UTC)
-    await memory.put_document(document.path, (), title=document.title, digest=document.digest, written_at=at)
-    return DocumentOutcome(path=document.path, outcome="removed")
+async def remove_documents(
+    documents: Sequence[StoredDocument], memory: Memory
+) -> tuple[DocumentOutcome, ...]:
+    """Remove documents whose files are gone, if they are as they were. Their words elsewhere stay.
+
+    Raises:
+        StorageError: Memory could not be written. Of many, some may be removed.
+    """
+    for at in range(0, len(documents), _REMOVED_AT_ONCE):
+        await memory.remove_documents([one.source for one in documents[at : at + _REMOVED_AT_ONCE]])
+    return tuple(DocumentOutcome(path=one.path, outcome="removed") for one in documents)
 
 
 async def add_document(
@@ -200,6 +212,7 @@ async def add_document(
         # The path is the document's name in the store, which keeps no characters that nobody sees.
         if not str(file).isprintable() or len(str(file)) > _MOST_PATH_CHARS:
             raise UsageError(f"{file} has a path with unprintable characters, or a very long one. Rename it.")
+        await run_sync(check_readable, file)  # first: a hash of gigabytes takes minutes
         digest, written_at = await run_sync(digest_of, file)
         if known is not None and known.digest == digest:
             return DocumentOutcome(path=name, outcome="unchanged", passages=known.passages)

@@ -210,7 +210,7 @@ async def _sessions(satchel: Satchel) -> Check:
     return Check(
         part="sessions",
         state="ok",
-        text=f"{counted(len(sessions), 'session')}, {counted(sum(s.turns for s in sessions), 'turn')}",
+        text=f"{counted(len(sessions), 'conversation')}, {counted(sum(s.turns for s in sessions), 'turn')}",
     )
 
 
@@ -226,11 +226,13 @@ async def _logs(satchel: Satchel) -> list[Check]:
     checks = [Check(part="logs", state="warning", text=text) for text in found.damaged]
     if found.lacking:
         text = (
-            f"{counted(found.lacking, 'message')} of the session logs {'is' if found.lacking == 1 else 'are'} not in "
-            "memory: satchel memory rebuild"
+            f"{counted(found.lacking, 'message')} of the conversation logs {'is' if found.lacking == 1 else 'are'} not "
+            "in memory: satchel memory rebuild"
         )
         checks.append(Check(part="logs", state="warning", text=text, command="satchel memory rebuild"))
-    return checks or [Check(part="logs", state="ok", text="Memory has what was said in the session logs.")]
+    return checks or [
+        Check(part="logs", state="ok", text="Memory has what was said in the conversation logs.")
+    ]
 
 
 async def _memory(satchel: Satchel) -> list[Check]:
@@ -286,7 +288,7 @@ def _memory_work(settings: Settings) -> Check:
             text = "off (memory.worker = off): each command does the work while it runs"
             return Check(part="memory work", state="ok", text=text)
         case "failed":
-            text = f"{why_not_left(settings.home)} The work waits for the next session, which does it itself."
+            text = f"{why_not_left(settings.home)} The work waits for the next conversation, which does it itself."
             return Check(part="memory work", state="warning", text=text)
         case "running":
             return Check(part="memory work", state="ok", text=f"running in the background; its log is {log}")
@@ -387,7 +389,7 @@ async def _model(satchel: Satchel) -> Check:
     if satchel.parts.models.given is not None:  # only the program knows how to reach it
         return Check(part="model", state="ok", text=chosen)
     try:
-        await verify_model(choice.name, satchel.settings, clock=satchel.clock)
+        await verify_model(choice.name, satchel.parts.models.settings, clock=satchel.clock)
     except SatchelError as error:
         return Check(part="model", state="failed", text=f"{chosen} can't answer: {error}")
     return Check(part="model", state="ok", text=chosen)

@@ -374,7 +374,7 @@ class Home:
         scope: str | None = None,
         dry_run: bool = False,
     ) -> ForgetReceipt:
-        """Remove memories permanently from the store, and their words from the session logs.
+        """Remove memories permanently from the store, and their words from the conversation logs.
 
         Args:
             ids: The memories, which may be those of projects.
@@ -708,7 +708,9 @@ def _left_arrays(database: Database) -> Notice | None:
 
 
 def _without_memory(error: SatchelError) -> Notice:
-    text = f"Memory is unavailable: {error} Conversations are kept in the session logs and captured later."
+    text = (
+        f"Memory is unavailable: {error} Conversations are kept in the conversation logs and captured later."
+    )
     return Notice(part="memory", text=text)
 
 

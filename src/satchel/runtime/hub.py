@@ -466,6 +466,11 @@ class SessionHub:
     # The line
 
     @property
+    def context_tokens(self) -> int:
+        """See `Session.context_tokens`."""
+        return self._estimator.tokens(self.conversation.size)
+
+    @property
     def waiting(self) -> tuple[MessageWaiting, ...]:
         """The messages in line, the next one first."""
         return tuple(one.message for one in self._line)

@@ -165,7 +165,8 @@ def profile_lines(profile: Profile, *, budget_tokens: int) -> tuple[list[str], l
     if not budget_tokens:
         return lines, ["The profile is off (memory.profile_tokens = 0)."]
     notes = [
-        f"{profile.tokens:,} of {counted(budget_tokens, 'token')}. A session begins with it; pin and unpin change it."
+        f"{profile.tokens:,} of {counted(budget_tokens, 'token')}. A conversation begins with it; pin and unpin "
+        "change it."
         if lines
         else "Nothing is known yet that holds at all times. Say it, or pin a memory."
     ]
@@ -254,14 +255,15 @@ def receipt_lines(receipt: ForgetReceipt) -> list[str]:
         lines.append("  ! another process is using the database: its log keeps the words until that ends")
     for entry in receipt.logs.sessions:
         if entry.error:
-            lines.append(f"  ! the log of session {entry.session_id} still has the words: {entry.error}")
+            lines.append(f"  ! the log of conversation {entry.session_id} still has the words: {entry.error}")
         else:
             records = counted(len(entry.records), "record")
-            lines.append(f"  and from {records} in the log of session {entry.session_id}")
+            lines.append(f"  and from {records} in the log of conversation {entry.session_id}")
         # This process has already reloaded its own sessions.
         if entry.open_in not in (None, os.getpid()):
             lines.append(
-                f"  ! that session is open in process {entry.open_in}, which keeps the words until its next request"
+                f"  ! that conversation is open in process {entry.open_in}, which keeps the words until its "
+                "next request"
             )
     return [
         *lines,
@@ -298,34 +300,37 @@ def spent_by_purpose(rows: Iterable[UsageRow]) -> dict[tuple[str, str, str], tup
     return dict(sorted(sorted(total.items()), key=lambda item: item[0][0], reverse=True))
 
 
-def usage_table(rows: Iterable[UsageRow]) -> str:
-    """A line for each day, model and purpose, and their total."""
+def usage_table(rows: Iterable[UsageRow], *, with_day: bool = True) -> str:
+    """A line for each day, model and purpose, and their total; `with_day` says the day, which is the same otherwise."""
     spent = spent_by_purpose(rows)
     width = max((len(model) for _, model, _ in spent), default=5)
     wide = max(len(purpose) for purpose in ("purpose", *(purpose for _, _, purpose in spent)))
+
+    def place(day: str, model: str, purpose: str) -> str:
+        return (f"{day:10}  " if with_day else "") + f"{model:{width}}  {purpose:{wide}}"
+
     lines = [
-        f"{'day':10}  {'model':{width}}  {'purpose':{wide}}  {'calls':>6}  {'tokens in':>12}  {'cached':>12}  "
-        f"{'out':>10}  {'cost':>10}"
+        f"{place('day', 'model', 'purpose')}  {'calls':>5}  {'tokens in':>10}  {'cached':>10}  {'out':>9}  {'cost':>9}"
     ]
     total = Usage()
     all_calls = 0
     for (day, model, purpose), (calls, usage) in spent.items():
         total += usage
         all_calls += calls
-        lines.append(_usage_row(day, f"{model:{width}}  {purpose:{wide}}", calls, usage))
+        lines.append(_usage_row(place(day, model, purpose), calls, usage))
     if len(spent) > 1:
-        lines.append(_usage_row("total", " " * (width + 2 + wide), all_calls, total))
+        lines.append(_usage_row(f"{'total':{len(place('', '', ''))}}", all_calls, total))
     unknown = dict.fromkeys(model for (_, model, _), (_, usage) in spent.items() if usage.cost_usd is None)
     if unknown and total.cost_usd is not None:
         lines.append(f"The cost of {', '.join(unknown)} is unknown and not part of the total.")
     return "\n".join(lines)
 
 
-def _usage_row(day: str, what: str, calls: int, usage: Usage) -> str:
+def _usage_row(what: str, calls: int, usage: Usage) -> str:
     cost = "unknown" if usage.cost_usd is None else f"${usage.cost_usd:.4f}"
     return (
-        f"{day:10}  {what}  {calls:>6,}  {usage.input_tokens:>12,}  {usage.cache_read_tokens:>12,}  "
-        f"{usage.output_tokens:>10,}  {cost:>10}"
+        f"{what}  {calls:>5,}  {usage.input_tokens:>10,}  {usage.cache_read_tokens:>10,}  "
+        f"{usage.output_tokens:>9,}  {cost:>9}"
     )
 
 

@@ -764,7 +764,7 @@ class Satchel:
                 await self.home.move(id, belongs)
                 return
             if await is_busy(hub.running):
-                raise UsageError(f"A turn is running in session {id}. Wait until it ends, or cancel it.")
+                raise UsageError(f"A turn is running in conversation {id}. Wait until it ends, or cancel it.")
             async with hub.moving():
                 if hub.project_id != belongs:
                     await hub.record(movable(id, belongs))
@@ -792,7 +792,7 @@ class Satchel:
         hubs = [hub for hub in self._hubs.values() if hub.project_id == project.id]
         for hub in hubs:
             if await is_busy(hub.running):
-                raise UsageError(f"A turn is running in session {hub.id}. Cancel it first.")
+                raise UsageError(f"A turn is running in conversation {hub.id}. Cancel it first.")
         for hub in hubs:
             if not hub.conversation.turns:
                 await self._close_hub(hub, "deleted")  # leaves no log
@@ -829,7 +829,7 @@ class Satchel:
                 # When a turn ends, the next message in line may begin another.
                 while hub.running is not None:
                     if await is_busy(hub.running):
-                        raise UsageError(f"A turn is running in session {session_id}. Cancel it first.")
+                        raise UsageError(f"A turn is running in conversation {session_id}. Cancel it first.")
                 await self._close_hub(hub, "deleted")
             return await self.sessions.delete(session_id)
 

@@ -127,6 +127,16 @@ class Session:
         return self._hub.conversation.turns
 
     @property
+    def context_tokens(self) -> int:
+        """About how many tokens the messages of the next request have, without the instructions and the tools."""
+        return self._hub.context_tokens
+
+    @property
+    def context_window(self) -> int | None:
+        """The most tokens that a request to its model and its answer have together; None if that is not known."""
+        return self._hub.model.context_window
+
+    @property
     def usage(self) -> Usage:
         """Tokens and cost of the whole session."""
         return self._hub.conversation.usage

@@ -201,8 +201,11 @@ class SessionMemory:
         today = local_day(self._parts.clock.now())
         if self._agenda_for != (conversation.compactions, today):
             before = conversation.standing("agenda")
+            profile = events[0] if events else conversation.standing("profile")
+            stand = {one.id for one in profile.memories if not one.is_part} if profile else ()
             agendas = [
-                await memory.agenda(budget_tokens=settings.agenda_tokens) for memory in reversed(memories)
+                await memory.agenda(budget_tokens=settings.agenda_tokens, standing=stand)
+                for memory in reversed(memories)
             ]
             text = _joined(agendas)
             has_news = text != before.text if before is not None else any(agendas)

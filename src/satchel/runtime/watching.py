@@ -22,7 +22,7 @@ from anyio.to_thread import run_sync
 from satchel.config.home import ensure_home, locked_folder, replace_file
 from satchel.errors import NotFound, SandboxError, SatchelError, UsageError
 from satchel.memory import Memory, StoredDocument
-from satchel.runtime.documents import add_document, below, digest_of, is_gone, remove_document
+from satchel.runtime.documents import add_document, below, digest_of, is_gone, remove_documents
 from satchel.runtime.home import Home
 from satchel.runtime.lines import counted
 from satchel.runtime.sandboxes import Sandboxes
@@ -150,9 +150,7 @@ async def unwatch(home: Home, memory: Memory, folder: str, *, remove: bool = Fal
     """
     path = await run_sync(_stop, home, folder)
     found = [one for one in await memory.documents() if Path(one.path).is_relative_to(path)] if remove else []
-    for one in found:
-        await remove_document(one, memory)
-    return len(found)
+    return len(await remove_documents(found, memory))
 
 
 def _stop(home: Home, folder: str) -> str:
@@ -307,7 +305,7 @@ class Watching:
         # Saved first: after a kill in between, nobody forgot what is removed here.
         if not self._save(path, state):
             return False
-        removed = [await remove_document(known.pop(name), memory) for name in gone if name in known]
+        removed = await remove_documents([known.pop(name) for name in gone if name in known], memory)
         counts = {"removed": len(removed)}
         for at in range(0, min(len(due), _MOST_A_LOOK), _SAVE_EVERY):
             state.left = len(due) - at
@@ -336,9 +334,10 @@ class Watching:
                     if path not in _folders(self._home):
                         # Whoever stopped it has removed the others, or wants no more of them.
                         if outcome == "added":
-                            for stored in await memory.documents():
-                                if stored.path == done.path:
-                                    await remove_document(stored, memory)
+                            found_now = await memory.documents()
+                            await remove_documents(
+                                [one for one in found_now if one.path == done.path], memory
+                            )
                         return False
                 state.files[one.path] = _Seen(one.mtime_ns, one.size, digest, error, now)
                 counts[outcome] = counts.get(outcome, 0) + 1

@@ -34,6 +34,7 @@ from satchel.sandbox.workspace import (
     VISIBLE_BELOW,
     open_as_agreed,
     refuse_home,
+    special_in,
     system_folders,
     watched,
 )
@@ -178,7 +179,9 @@ class _Workspace:
             piece
             for path in spec.read_only
             # The longer path decides: what was named stays visible in a folder that is hidden.
-            for piece in _without(path, [one for one in spec.hidden if one not in path.parents])
+            for piece in _without(
+                path, [one for one in spec.hidden if one not in path.parents] + special_in(path)
+            )
         )
         system: list[str | Path] = [*system_folders(), *VISIBLE_BELOW, *FACTS, GUEST, *interpreter_folders()]
         return _rules([*system, *readable], [self._scratch, *opened((spec.workspace, *spec.writable))])

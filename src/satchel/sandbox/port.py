@@ -410,7 +410,7 @@ class WorkspaceBox:
         memory_mb: Memory of all processes together, in MiB; None is three quarters of the machine's.
         processes: Processes and threads at one time.
         file_mb: The size of one file that is written, in MiB.
-        disk_mb: A command is ended when the free space of a disk that it can write to shrinks by this much, in MiB.
+        disk_mb: A command is ended when what it wrote takes more than this of a disk, in MiB.
     """
 
     workspace: Path
@@ -436,7 +436,7 @@ class Watch:
         memory_mb: Memory of the process and its descendants together, in MiB.
         processes: Their number, with their threads and without the process itself.
         folders: Folders whose content together may have `folders_mb`, in MiB.
-        disks: Paths whose disks may not lose more than `disk_mb` of their free space, in MiB.
+        disks: Files and folders that may be written. What is written takes at most `disk_mb` of a disk, in MiB.
         inside: File systems in memory, as paths in the sandbox, of which each may have `files` entries.
         pid_file: A file that will name the process to look at, where it is no descendant of the one that was started.
         every_s: The time between two looks.

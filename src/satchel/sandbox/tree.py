@@ -24,8 +24,8 @@ Stamp: TypeAlias = tuple[int, int, int]
 _Git: TypeAlias = Literal["common", "linked", ""]
 _FRESH_NS: int = 100_000_000
 """Two changes within a tick of the kernel's clock (10 ms at most) have one time: what just changed is listed again."""
-_MOST_KNOWN = 8
-"""Workspaces whose folders are remembered."""
+_MOST_KNOWN = 64
+"""Workspaces and other tops whose folders are remembered."""
 _LONG = 1000
 """Characters of a path, of up to four bytes each: a longer one may be too long for the kernel."""
 _IN_GIT, _IN_BARE = ".git", "/"
@@ -93,10 +93,10 @@ _KEPT: dict[str, tuple[float, Tree]] = {}
 _MADE: set[Stamp] = set()
 
 
-def last_look(top: str) -> Tree:
+def last_look(top: str, *, opens: bool = True) -> Tree:
     """The look at a folder that was kept a moment ago, once; otherwise a new one."""
     at, tree = _KEPT.pop(top, (-_KEPT_S, Tree()))
-    return tree if time.monotonic() - at < _KEPT_S else look(top)
+    return tree if time.monotonic() - at < _KEPT_S else look(top, opens=opens)
 
 
 def note_made(before: Tree, after: Tree) -> None:
@@ -104,12 +104,13 @@ def note_made(before: Tree, after: Tree) -> None:
     _MADE.update(set(after.special.values()) - set(before.special.values()))
 
 
-def look(top: str, *, keep: bool = False) -> Tree:
+def look(top: str, *, keep: bool = False, opens: bool = True) -> Tree:
     """Look at a folder and everything below it. Links are not followed.
 
     Args:
         top: A real path.
         keep: For `last_look`.
+        opens: Open folders that their owner can't enter, because a command may have closed them.
     """
     known = _KNOWN.pop(top, {})
     seen: dict[str, _Listing] = {}
@@ -121,10 +122,10 @@ def look(top: str, *, keep: bool = False) -> Tree:
         listing = known.get(folder)
         try:
             if len(folder) > _LONG:
-                listing = _look_far(folder, within, me, tree)
+                listing = _look_far(folder, within, me if opens else None, tree)
             else:
                 state = lstat(folder)
-                if state.st_mode & 0o500 != 0o500 and state.st_uid == me:
+                if opens and state.st_mode & 0o500 != 0o500 and state.st_uid == me:
                     state = _open(folder)
                 if (
                     listing is None
@@ -151,8 +152,8 @@ def stamp_of(state: os.stat_result) -> Stamp:
     return (state.st_dev, state.st_ino, state.st_ctime_ns)
 
 
-def _look_far(folder: str, within: str | None, me: int, tree: Tree) -> _Listing:
-    """Look at a folder whose path is longer than the kernel takes one."""
+def _look_far(folder: str, within: str | None, me: int | None, tree: Tree) -> _Listing:
+    """Look at a folder whose path is longer than the kernel takes one; open it if it is closed and belongs to `me`."""
     above = os.open("/", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     rest = folder[1:]
     try:

@@ -14,7 +14,7 @@ import contextlib
 import os
 import re
 import stat
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -48,7 +48,7 @@ from satchel.sandbox.paths import LedElsewhere, make_folder, opened, step_by_ste
 from satchel.sandbox.port import Boxed, Denial, Network, Watch, WorkspaceBox
 from satchel.sandbox.proxy import EgressProxy, open_egress
 from satchel.sandbox.selfrun import kind_of
-from satchel.sandbox.tree import Tree, last_look
+from satchel.sandbox.tree import Tree, last_look, look
 
 __all__ = [
     "SYSTEM_TOPS",
@@ -57,9 +57,11 @@ __all__ = [
     "Mount",
     "common_of",
     "git_folders",
+    "look_at_readable",
     "open_workspace",
     "open_as_agreed",
     "protected_in_git",
+    "special_in",
     "workspace_mounts",
 ]
 
@@ -130,7 +132,6 @@ async def open_workspace(spec: WorkspaceBox, *, program: str, as_root: bool) -> 
     refuse_home(spec)
     # For an ordinary user, the kernel refuses what others keep outside of /etc.
     private = await to_thread.run_sync(private_in, (*SYSTEM_TOPS, "proc") if as_root else ("etc",))
-    special = [each for folder in spec.read_only for each in await to_thread.run_sync(special_in, folder)]
     async with contextlib.AsyncExitStack() as opened:
         scratch = opened.enter_context(scratch_folder())
         try:
@@ -157,7 +158,6 @@ async def open_workspace(spec: WorkspaceBox, *, program: str, as_root: bool) -> 
             scratch=scratch,
             egress=egress,
             private=private,
-            special=special,
         )
         try:
             yield box
@@ -181,7 +181,6 @@ class _Workspace:
         scratch: Path,
         egress: EgressProxy | None,
         private: Sequence[Path],
-        special: Sequence[Path],
     ) -> None:
         self.closed = False
         self._spec = spec
@@ -203,7 +202,6 @@ class _Workspace:
             # What comes into being later is not mounted: a command may have put a link where it would be.
             *(each for each in workspace_mounts(spec, scratch=scratch) if each.source or each.path.exists()),
             *(Mount(path=path, access="hide") for path in private),
-            *(Mount(path=path, access="hide") for path in special),
         )
 
     @property
@@ -218,7 +216,8 @@ class _Workspace:
         spec = self._spec
         trees = {str(top): last_look(str(top)) for top in (spec.workspace.resolve(), *spec.guarded)}
         repositories = [git for top, tree in trees.items() for git in git_folders(Path(top), tree)]
-        mounts = [*self._mounts, *_protected(spec, trees, repositories)]
+        special = [each for folder in spec.read_only for each in special_in(folder)]
+        mounts = [*self._mounts, *_protected(spec, trees, repositories), *_hidden(special)]
         who = OF_ROOT if self._owner is not None else ROOT_HIDDEN if self._as_root else OF_A_USER
         start = [self._program, *who, *ALWAYS, *(NO_SYSCTL if self._as_root else ())]
         mounts += pins_of(mounts)
@@ -397,7 +396,7 @@ def watched(spec: WorkspaceBox, scratch: Path, *, every_s: float = 0.1) -> Watch
     return Watch(
         memory_mb=spec.memory_mb or int(machine_memory_mb() * MEMORY_SHARE),
         processes=spec.processes + HOST_PROCESSES,
-        disks=(spec.workspace, scratch),
+        disks=(spec.workspace, scratch, *spec.writable),
         disk_mb=spec.disk_mb,
         every_s=every_s,
     )
@@ -472,21 +471,6 @@ def private_in(tops: tuple[str, ...]) -> tuple[Path, ...]:
             f"{len(found):,} files of the system are for root alone, such as {found[0]}: too many to hide them from "
             "commands. Run Satchel as an ordinary user."
         )
-    return tuple(found)
-
-
-@cache
-def special_in(folder: Path) -> tuple[Path, ...]:
-    """Sockets and pipes in a folder that may be read: whoever may read one may also talk to the program behind it."""
-    found: list[Path] = []
-    waiting = [str(folder)] if is_folder(folder) else []
-    while waiting:
-        with contextlib.suppress(OSError), os.scandir(waiting.pop()) as listing:
-            for entry in listing:
-                if entry.is_dir(follow_symlinks=False):
-                    waiting.append(entry.path)
-                elif not (entry.is_file(follow_symlinks=False) or entry.is_symlink()):
-                    found.append(Path(entry.path))
     return tuple(found)
 
 
@@ -610,9 +594,7 @@ def _protected(
                 yield from _kept(path, Path(top))
         if Path(top, ".git").is_file():
             yield Mount(path=Path(top, ".git"), access="read")
-        for special in tree.special:
-            if len(os.fsencode(special)) < MOST_PATH:
-                yield Mount(path=Path(special), access="hide")
+        yield from _hidden(tree.special)
     outside = {str(git.path): Tree(common=[str(git.path)]) for git in repositories if git.is_common}
     roots = roots_of({**trees, **outside}, spec.git_values, home=str(spec.home), only_git=True)
     for end in follow(roots, list(trees)).ends:
@@ -633,6 +615,23 @@ def _protected(
             _make_hooks(git.path)
         for name in GIT_PROTECTED:
             yield from _kept(git.path / name, spec.workspace.resolve())
+
+
+def look_at_readable(folders: Sequence[Path]) -> None:
+    """Look at folders that a command may read, for `enter`, which must not take long."""
+    for folder in filter(is_folder, folders):
+        look(str(folder), keep=True, opens=False)
+
+
+def special_in(folder: Path) -> list[Path]:
+    """Sockets and pipes in a folder that may be read: whoever may read one may also talk to the program behind it."""
+    return [Path(each) for each in last_look(str(folder), opens=False).special] if is_folder(folder) else []
+
+
+def _hidden(paths: Iterable[str | Path]) -> Iterator[Mount]:
+    for path in paths:
+        if len(os.fsencode(path)) < MOST_PATH:
+            yield Mount(path=Path(path), access="hide")
 
 
 def _kept(path: Path, workspace: Path) -> Iterator[Mount]:

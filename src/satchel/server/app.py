@@ -264,7 +264,11 @@ async def _refused(request: Request, error: Exception) -> Response:
         return _answer(request, problem_fields(405, detail), {"allow": allowed})
     detail = str(error.detail)
     if error.status_code == 404 and detail == HTTPStatus.NOT_FOUND.phrase:
-        detail = "There is no such path. GET /openapi.json lists them."
+        detail = (
+            "No page has this address."
+            if wants_page(request.scope)
+            else "There is no such path. GET /openapi.json lists them."
+        )
     return _answer(request, problem_fields(error.status_code, detail), error.headers)
 
 

@@ -82,7 +82,7 @@ class OpenSessions:
             HTTPException: A turn is running in it (409).
         """
         if any(not turn.is_ending for turn in self.turns_of(session_id)):
-            raise HTTPException(409, f"A turn is running in session {session_id}. Stop it first.")
+            raise HTTPException(409, f"A turn is running in conversation {session_id}. Stop it first.")
         id = await self._satchel.delete_session(session_id)
         await self.close(id)
         return id

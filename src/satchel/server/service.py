@@ -112,7 +112,7 @@ class Service:
         infos = await self.satchel.home.sessions_in(project.id)
         for info in infos:
             if any(not turn.is_ending for turn in self.sessions.turns_of(info.id)):
-                raise HTTPException(409, f"A turn is running in session {info.id}. Stop it first.")
+                raise HTTPException(409, f"A turn is running in conversation {info.id}. Stop it first.")
         for info in infos:
             await self.sessions.delete(info.id)
         await self.satchel.delete_project(project)

@@ -217,7 +217,12 @@ def text_of(content: Any, where: str) -> str:
     """The text of a message that may hold no files. Raises as `content_of`."""
     text, files = content_of(content, where)
     if files:
-        raise _unknown_part(where)
+        raise V1Failure(
+            400,
+            f"{where} has a picture or a file. Satchel accepts them in messages of the user.",
+            param=where,
+            code="unsupported_content",
+        )
     return text
 
 

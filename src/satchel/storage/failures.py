@@ -47,7 +47,8 @@ def explain(error: BaseException, place: str) -> StorageError:
     if code in _CORRUPT:
         return StorageCorrupt(
             f"The database {place} can't be read ({words}). It was not changed. `satchel memory rebuild` sets it aside "
-            "and makes a new one from the journal and the session logs; `satchel restore FILE` takes a backup instead."
+            "and makes a new one from the journal and the conversation logs; `satchel restore FILE` "
+            "takes a backup instead."
         )
     if code == sqlite3.SQLITE_FULL:
         return StorageUnwritable(

@@ -7,7 +7,7 @@ live; a face adds colour and cuts lines to its width.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Literal, TypeAlias
@@ -185,6 +185,8 @@ class Display:
         question: The heading of the question whether a call may run; "" names the tool.
         replaces: The input fields with a text of the file `path` and with what takes its place: an editor shows them
             as a change, which needs no result.
+        proposes: The input fields that say what the call changes, and what shows them as lines to the user who decides;
+            no lines if it can't.
         is_plan: The input's `items` are the plan of the conversation, which an editor shows in a place of its own.
         is_question: Its call is a question to the user, which an event of its own shows.
     """
@@ -195,5 +197,6 @@ class Display:
     kind: Kind = "other"
     question: str = ""
     replaces: tuple[str, str] | None = None
+    proposes: tuple[Collection[str], Callable[[Mapping[str, Any]], tuple[Line, ...]]] = ((), lambda _: ())
     is_plan: bool = False
     is_question: bool = False

@@ -421,7 +421,7 @@ class ModeGate:
                 try:
                     await self._on_always(rule)
                 except SatchelError as error:
-                    reason = f"{text} holds for this session only: {error}"
+                    reason = f"{text} holds for this conversation only: {error}"
         rules = ", ".join(request.rules)
         return Decision(allowed=True, by="user", rule=rules, reason=reason, box=request.box)
 

@@ -120,7 +120,8 @@ class Composer(TextArea):
             return
         word = self._menu.words[self._menu.highlighted]
         row, column = self.cursor_location
-        self.replace(word + " ", (row, column - len(self.last_word)), (row, column))
+        space = "" if word.endswith("/") else " "  # a folder's name goes on
+        self.replace(word + space, (row, column - len(self.last_word)), (row, column))
         self._menu.offer(())
 
     def send(self) -> None:

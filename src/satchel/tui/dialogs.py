@@ -8,14 +8,14 @@ from typing import Final
 from rich.text import Text
 from textual.app import ComposeResult
 from textual.binding import Binding
-from textual.containers import Vertical
+from textual.containers import Vertical, VerticalScroll
 from textual.screen import ModalScreen
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
 from satchel.tui.terminal_text import one_line
 
-__all__ = ["Choose"]
+__all__ = ["Choose", "Page"]
 
 _MOST_LISTED: Final = 100
 
@@ -87,3 +87,21 @@ class Choose(ModalScreen[int | None]):
             Option(Text(one_line(self._lines[number], 200), no_wrap=True)) for number in self._found
         )
         choices.highlighted = 0 if self._found else None
+
+
+class Page(ModalScreen[None]):
+    """Shows a text, and nothing of it stays in the conversation."""
+
+    BINDINGS = [Binding("escape,f1,enter,q,ctrl+c", "dismiss", show=False, priority=True)]
+
+    def __init__(self, title: str, text: str) -> None:
+        """`text` is shown as it is."""
+        super().__init__()
+        self._title = title
+        self._text = text
+
+    def compose(self) -> ComposeResult:
+        """See `Widget.compose`."""
+        with VerticalScroll(id="dialog"):
+            yield Static(Text.assemble((self._title, "bold"), ("  Esc closes", "dim")), markup=False)
+            yield Static(Text(f"\n{self._text}"), markup=False)

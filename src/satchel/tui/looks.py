@@ -79,7 +79,7 @@ Screen { background: $background; color: $foreground; }
             background: $background; }
 #composer:focus { border: none; border-top: solid $accent; }
 Choose { align: center middle; background: $background 60%; }
-#dialog { width: 90%; max-width: 100; height: auto; max-height: 80%; background: $surface; border: solid $line;
+#dialog { width: 96%; max-width: 100; height: auto; max-height: 90%; background: $surface; border: solid $line;
           padding: 0 1; }
 #dialog Input { margin: 1 0; background: $surface; }
 #choices { height: auto; max-height: 20; border: none; background: $surface; }

@@ -6,6 +6,8 @@ import re
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from markdown_it.rules_inline import StateInline
+
     from satchel.tui.markdown_elements import TerminalMarkdown
 
 __all__ = ["first_settled", "laid_out"]
@@ -14,6 +16,7 @@ _MOST_TAIL = 20_000
 """When an unfinished block, such as a very long list, has this many characters, its lines count as finished."""
 
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
+_FORMULA = re.compile(r"\\\(.+?\\\)|\\\[.+?\\\]|\$\$.+?\$\$", re.DOTALL)
 _ITEM = re.compile(r"(?:[-*+]|\d{1,9}[.)])(?:\s|$)")
 
 
@@ -28,8 +31,20 @@ def laid_out(text: str, *, is_dark: bool = True) -> TerminalMarkdown:
     markdown = TerminalMarkdown("", code_theme="ansi_dark" if is_dark else "ansi_light", hyperlinks=False)
     # rich drops HTML including its content (`List<int>` would become `List`), and the addresses of pictures.
     reader = MarkdownIt("commonmark", {"html": False}).enable(["strikethrough", "table"]).disable("image")
+    reader.inline.ruler.before("escape", "formula", _formula)
     markdown.parsed = reader.parse(text)
     return markdown
+
+
+def _formula(state: StateInline, silent: bool) -> bool:  # the parser's
+    """A formula stays as it was written: its backslashes are no Markdown."""
+    found = _FORMULA.match(state.src, state.pos)
+    if found is None:
+        return False
+    if not silent:
+        state.push("text", "", 0).content = found[0]
+    state.pos = found.end()
+    return True
 
 
 def first_settled(text: str, *, is_complete: bool) -> int:

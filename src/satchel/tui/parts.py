@@ -29,7 +29,7 @@ from satchel.sessions.view import ToolCall
 from satchel.tools.visible import visible
 from satchel.tui.markdown import first_settled, laid_out
 from satchel.tui.plain_text import plain
-from satchel.tui.terminal_text import input_lines, one_line
+from satchel.tui.terminal_text import call_lines, input_lines, one_line
 
 __all__ = [
     "AnswerGiven",
@@ -330,6 +330,7 @@ class CallLine(Static):
         return [*asked, *beneath, *shown]
 
 
+_CHANGES: Final = {"added": "green", "removed": "red"}
 _LINE_STYLES: Final = {"plain": "dim", "added": "green", "removed": "red", "active": "bold"}
 
 
@@ -455,7 +456,12 @@ class QuestionPrompt(Waiting, can_focus=True):
             self._append_call(text, number, call)
         rules = ", ".join(dict.fromkeys(visible(rule) for call in calls for rule in call.rules))
         text.append("\n")
-        for key, label in (("y", "yes"), ("s", "for this session"), ("a", f"always: {rules}"), ("n", "no")):
+        for key, label in (
+            ("y", "yes"),
+            ("s", "for this conversation"),
+            ("a", f"always: {rules}"),
+            ("n", "no"),
+        ):
             text.append(f"\n {key} ", style="reverse bold")
             text.append(f" {label}")
         if len(calls) > 1:
@@ -470,12 +476,14 @@ class QuestionPrompt(Waiting, can_focus=True):
             if len(self.question.calls) == 1
             else f"{'●' if number in self._chosen else '○'} {number + 1}. "
         )
-        first, *rest = input_lines(call.input, subject=call.key) or [""]
+        asked, change = call_lines(call)
         text.append(f"\n  {mark}")
         text.append(one_line(call.tool), style="bold")
-        text.append(f"  {plain(first)}" if not rest else "")
-        for line in [first, *rest] if rest else []:
-            text.append(f"\n     {plain(line)}")
+        text.append(f"  {plain(asked[0])}" if len(asked) == 1 else "")
+        for each in asked if len(asked) > 1 else []:
+            text.append(f"\n     {plain(each)}")
+        for line in change:
+            text.append(f"\n     {plain(line.text)}", style=_CHANGES.get(line.style, ""))
         if call.told_reason:
             text.append(f"\n     {visible(call.told_reason)}", style="yellow")
 

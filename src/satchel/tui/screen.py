@@ -55,7 +55,7 @@ from satchel.runtime.recap import Exchange
 from satchel.runtime.tool_display import display_of
 from satchel.sessions.view import LastWords, Said, SessionView, ToolCall
 from satchel.tui.composer import Composer, Menu
-from satchel.tui.dialogs import Choose
+from satchel.tui.dialogs import Choose, Page
 from satchel.tui.looks import DARK, LIGHT, STYLE
 from satchel.tui.parts import (
     AnswerGiven,
@@ -88,6 +88,8 @@ _KEYS: Final = (
     ("Enter", "send"),
     ("Alt-Enter, Shift-Enter, Ctrl-J, or \\ Enter", "new line"),
     ("Tab", "accept the highlighted word"),
+    ("@path", "attach a file below this folder"),
+    ("! command", "run a command here"),
     ("Up, Down", "earlier messages"),
     ("Ctrl-R", "search earlier messages"),
     ("Ctrl-O", "continue another conversation"),
@@ -129,6 +131,7 @@ class ConversationScreen(App[int]):
         is_dark: bool,
         monotonic_s: Callable[[], float],
         notices: Sequence[str] = (),
+        typed: str = "",
     ) -> None:
         """Show an open session.
 
@@ -138,6 +141,7 @@ class ConversationScreen(App[int]):
             is_dark: The terminal's background is dark.
             monotonic_s: A clock.
             notices: What the user should know first.
+            typed: What stands in the field.
         """
         super().__init__()
         # With NO_COLOR, Textual would still show greys.
@@ -149,6 +153,7 @@ class ConversationScreen(App[int]):
         self._host = host
         self._monotonic_s = monotonic_s
         self._notices = notices
+        self._typed = typed
         self._head = Static(id="head", markup=False)
         self._conversation = VerticalScroll(id="conversation", can_focus=False)
         self._menu = Menu()
@@ -181,6 +186,7 @@ class ConversationScreen(App[int]):
     async def on_mount(self) -> None:
         """See `App.on_mount`."""
         self._conversation.anchor()
+        self._composer.put(self._typed)
         self._composer.focus()
         for notice in self._notices:
             self._tell(f"△ {notice}", "warn")
@@ -376,7 +382,10 @@ class ConversationScreen(App[int]):
             case MessageTakenBack(id=id):
                 self._unqueue(id)
             case Posted(source=source, text=text):
-                self._tell(f"✉ {one_line(source)}: {one_line(text, 1000)}")
+                # What the user did here is on the screen already.
+                mine = source.startswith("the user's ")
+                more = "told with your next message" if mine else one_line(text, 1000)
+                self._tell(f"✉ {one_line(source)}: {more}", "dim" if mine else "")
             case Compaction(before_tokens=before, after_tokens=after):
                 self._tell(
                     f"— Older messages were summarised: about {before:,} tokens became {after:,}.", "dim"
@@ -662,7 +671,7 @@ class ConversationScreen(App[int]):
     async def _change(self, change: SessionChange) -> None:
         """Continue in another session or a new one. If it can't be opened, the current one stays open."""
         if change.session_id is not None and self.session.id.startswith(change.session_id):
-            self._tell("You are in this session.", "dim")
+            self._tell("You are in this conversation.", "dim")
             return
         before = self.session
         self.session = await self._host.session(
@@ -764,7 +773,7 @@ class ConversationScreen(App[int]):
     def action_keys(self) -> None:
         """Show what the keys do."""
         width = max(len(keys) for keys, _ in _KEYS)
-        self._tell("\n".join(f"{keys:{width}}  {what}" for keys, what in _KEYS), "output")
+        self.push_screen(Page("Keys", "\n".join(f"{keys:{width}}  {what}" for keys, what in _KEYS)))
 
     def action_said(self) -> None:
         """Search earlier messages."""
@@ -832,6 +841,6 @@ _NAME: Final = "terminal"
 _SAID_OF: Final = {
     "no": "refused",
     "once": "allowed once",
-    "session": "allowed for this session",
+    "session": "allowed for this conversation",
     "always": "always allowed",
 }

@@ -7,12 +7,15 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from satchel.events import AskedCall
 from satchel.runtime import lines
 from satchel.runtime.lines import counted
+from satchel.runtime.tool_display import display_of
+from satchel.tools.display import Line
 from satchel.tools.visible import visible
 from satchel.tui.plain_text import plain
 
-__all__ = ["input_lines", "one_line"]
+__all__ = ["call_lines", "input_lines", "one_line"]
 
 _LINE = 100
 _MOST_SHOWN = 20_000
@@ -26,6 +29,14 @@ _MOST_BLANKS = 16
 def one_line(text: str, limit: int = _LINE) -> str:
     """The text as one line of at most `limit` characters, without control characters."""
     return lines.one_line(plain(text[: limit * 8]), limit)
+
+
+def call_lines(call: AskedCall) -> tuple[list[str], tuple[Line, ...]]:
+    """A call for the user who decides about it: its input, without the change of a file, which is a diff beside it."""
+    names, proposed = display_of(call.tool).proposes
+    change = proposed(call.input)
+    rest = {name: value for name, value in call.input.items() if not change or name not in names}
+    return input_lines(rest, subject=call.key) or [""], change
 
 
 def input_lines(input: Mapping[str, Any], *, subject: str = "") -> list[str]:

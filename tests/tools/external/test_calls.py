@@ -23,13 +23,6 @@ async def test_a_call_gets_json_on_stdin_and_its_json_comes_in_the_envelope(benc
     assert envelope == {"tool_success": True, "result": {"got": {"text": 'grün\n"x"', "n": [1, None]}}}
 
 
-async def test_the_model_gets_the_envelope_as_json(bench: Bench) -> None:
-    bench.put("probe", script("probe", "echo '\"grün\"'"))
-    result = await (await bench.tool("probe")).call({}, bench.context())
-    assert result.text == '{"tool_success": true, "result": "grün"}'
-    assert (result.is_error, result.data) == (False, {"tool_success": True, "result": "grün"})
-
-
 @requirement("external:call:timeout", "external:envelope:partial", "external:codes")
 async def test_a_call_that_takes_too_long_is_ended_as_a_whole_and_its_output_kept(
     bench: Bench, tmp_path: Path

@@ -12,8 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from satchel.errors import UsageError
-from satchel.models.anthropic import wire as anthropic_wire
-from satchel.models.openai import wire as openai_wire
 from satchel.tools import ToolSpec
 from satchel.tools.external import parse_schema
 from tests.requirements import requirement
@@ -180,36 +178,3 @@ def spec_of(value: Any) -> ToolSpec:
     return ToolSpec(
         name=found.name, description=found.description, input_schema=found.input_schema, source="external"
     )
-
-
-@requirement("external:schema:openai")
-def test_for_openai_it_is_the_function_of_seed_1() -> None:
-    assert openai_wire.tools_to_wire([spec_of(BASH).definition]) == [
-        {
-            "type": "function",
-            "function": {
-                "name": "bash",
-                "description": "Execute a shell command",
-                "parameters": {
-                    "type": "object",
-                    "properties": {"command": {"type": "string", "description": "Command to execute"}},
-                    "required": ["command"],
-                },
-            },
-        }
-    ]
-
-
-@requirement("external:schema:anthropic")
-def test_for_anthropic_it_has_an_input_schema() -> None:
-    assert anthropic_wire.tools_to_wire([spec_of(BASH).definition], cached=False) == [
-        {
-            "name": "bash",
-            "description": "Execute a shell command",
-            "input_schema": {
-                "type": "object",
-                "properties": {"command": {"type": "string", "description": "Command to execute"}},
-                "required": ["command"],
-            },
-        }
-    ]

@@ -65,11 +65,6 @@ def test_the_hash_changes_with_all_that_a_model_or_a_permission_depends_on() -> 
     assert read_listing("s", [tool(title="T", icons=[])]).tools[0].sha256 in hashes
 
 
-@requirement("mcp:sampling")
-def test_no_tool_has_the_name_by_which_rules_allow_sampling() -> None:
-    assert full_names("s", ["sampling"])["sampling"].startswith("mcp__s__sampling_")
-
-
 @given(
     st.lists(st.text(min_size=1, max_size=80), unique=True, max_size=20),
     st.from_regex(r"[A-Za-z0-9_-]{1,64}"),

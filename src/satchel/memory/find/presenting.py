@@ -27,6 +27,7 @@ _MOST_READ_CHARS = 200_000
 """Of one text."""
 
 _PASSAGE_WORDS = 60
+_MOST_HEAD_CHARS = 300
 
 
 def best_passage(content: str, stems: Sequence[int]) -> Passage | None:
@@ -44,7 +45,16 @@ def best_passage(content: str, stems: Sequence[int]) -> Passage | None:
         return sum(weights.get(stem, 0.0) for stem in set(lexicon.stems_of(part)))
 
     number = max(range(len(parts)), key=lambda at: worth(parts[at]))
-    return Passage(text=parts[number], number=number + 1, of=len(parts))
+    return Passage(text=_with_head(parts[number], content), number=number + 1, of=len(parts))
+
+
+def _with_head(part: str, content: str) -> str:
+    """A part of a table's rows under the one that says what the columns are: the first with the most cells."""
+    rows = [line for line in content.split("\n") if " | " in line]
+    head = max(rows, key=lambda row: sum(bool(cell.strip()) for cell in row.split("|")), default="")
+    if sum(row in part for row in rows) < 2 or head in part or len(head) > _MOST_HEAD_CHARS:
+        return part
+    return f"{head}\n{part}"
 
 
 def is_short_reply(memory: MemoryRecord) -> bool:

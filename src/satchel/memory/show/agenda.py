@@ -21,6 +21,7 @@ from satchel.memory.spheres import is_granted
 from satchel.memory.store import statement_rows
 from satchel.memory.text import lexicon
 from satchel.memory.text.framing import (
+    AGENDA_ABOVE,
     AGENDA_EMPTY,
     AGENDA_HEAD,
     AGENDA_TAIL,
@@ -144,6 +145,7 @@ async def compose(
     *,
     budget_tokens: int,
     granted: Collection[str] = (),
+    standing: Collection[str] = (),
 ) -> Agenda:
     """Compose the agenda of a space; see `Memory.agenda`."""
     now = space.clock.now()
@@ -192,7 +194,18 @@ async def compose(
             kept.append(entry)
         else:
             kept[place] = replace(kept[place], more=(*kept[place].more, entry))
-    return _composed(kept, today, budget_tokens, left_out)
+    # A fact whose days a model read says them itself.
+    above = [
+        entry
+        for entry in kept
+        if all(
+            one.found.memory.id in standing and one.found.memory.time is not None
+            for one in (entry, *entry.more)
+        )
+    ]
+    left_out += [(_line(entry), "stands in the profile") for entry in above]
+    kept = [entry for entry in kept if entry not in above]
+    return _composed(kept, today, budget_tokens, left_out, AGENDA_ABOVE if above else AGENDA_EMPTY)
 
 
 def agenda_to_json(agenda: Agenda) -> dict[str, Any]:
@@ -211,7 +224,11 @@ def agenda_to_json(agenda: Agenda) -> dict[str, Any]:
 
 
 def _composed(
-    entries: Sequence[_Entry], today: date, budget_tokens: int, left_out: list[tuple[AgendaLine, str]]
+    entries: Sequence[_Entry],
+    today: date,
+    budget_tokens: int,
+    left_out: list[tuple[AgendaLine, str]],
+    empty: str,
 ) -> Agenda:
     head = AGENDA_HEAD.format(day=day_of_agenda(today))
     by_weight = sorted(
@@ -231,7 +248,7 @@ def _composed(
         left -= cost
         taken[at] = line
     lines = [taken[at] for at in sorted(taken)]
-    body = "".join(f"{line.text}\n" for line in lines) or f"{AGENDA_EMPTY}\n"
+    body = "".join(f"{line.text}\n" for line in lines) or f"{empty}\n"
     text = head + body + AGENDA_TAIL
     return Agenda(
         day=today, text=text, memories=tuple(lines), tokens=estimate_tokens(text), left_out=tuple(left_out)

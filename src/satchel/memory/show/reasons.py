@@ -6,7 +6,7 @@ import re
 from datetime import datetime
 from typing import Final
 
-from satchel.memory.records import OWN_SPEAKERS, Hit, MemoryRecord
+from satchel.memory.records import OWN_SPEAKERS, PICTURE, Hit, MemoryRecord
 from satchel.memory.text.lexicon import commonness, hash_stem, words_of
 
 __all__ = ["said_words", "shared_word", "who_said", "why_shown"]
@@ -18,6 +18,8 @@ _SIGNALS: Final = {
     "cue": "meant for a situation like this",
 }
 """All on the scale of the embedder: how many deviations above chance."""
+_READ: Final = ("a document", "a picture")
+"""What says nothing itself."""
 _FEWEST_CALLED: Final = 1.0
 """Of the association's cosine times ten, see `choosing.LINE_FEATURES`: below it, everything is a little called for."""
 _READ_CHARS: Final = 4000
@@ -36,18 +38,20 @@ def why_shown(hit: Hit) -> str:
 
 
 def who_said(memory: MemoryRecord) -> str:
-    """Whose words a memory has: "you", a name, "a model", "a document", or "somebody else"."""
+    """Whose words a memory has: "you", a name, "a model", "a document", "a picture", or "somebody else"."""
     if memory.source.document:
         return "a document"
+    if PICTURE in memory.tags:
+        return "a picture"
     if memory.speaker.lower() not in OWN_SPEAKERS and memory.trust != "agent":
         return memory.speaker[:60]
     return {"agent": "a model", "outside": "somebody else"}.get(memory.trust, "you")
 
 
 def said_words(who: str, at: datetime, now: datetime) -> str:
-    """Who said it and when: "you said so on 3 May", with the year where it is another one."""
+    """Who said it and when: "you said so on 3 May", "from a document of 3 May"; the year where it is another one."""
     day = f"{at.day} {at:%B}" if at.year == now.year else f"{at.day} {at:%B %Y}"
-    return f"{who} said so on {day}"
+    return f"from {who} of {day}" if who in _READ else f"{who} said so on {day}"
 
 
 def shared_word(said: str, content: str) -> str:

@@ -66,6 +66,11 @@ class Standing(Generic[LineT]):
         """Whether there is something to show."""
         return bool(self.memories)
 
+    @property
+    def whole_ids(self) -> frozenset[str]:
+        """The ids of those that its lines say whole."""
+        return frozenset(id for line in self.memories for id in line.whole_ids)
+
 
 def standing_to_json(found: Standing[LineT], more: Callable[[LineT], dict[str, Any]]) -> dict[str, Any]:
     """Lines as plain JSON data; `more` gives what only this kind of line has."""

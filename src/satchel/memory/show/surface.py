@@ -388,13 +388,13 @@ class Surface:
             if memory.id in explained:
                 continue
             if memory.id in showing.exclude:
-                why = "was already shown in this session"
+                why = "was already shown in this conversation"
             elif not showing.may_tell(memory):
                 why = showing.why_not
             elif memory.discretion != "open":
                 why = _WHY_CLOSED[memory.discretion]
             elif showing.exclude_session is not None and memory.source.session == showing.exclude_session:
-                why = "was said in this session"
+                why = "was said in this conversation"
             elif memory.valid_to is not None and memory.valid_to <= now:
                 why = "is no longer valid"
             elif memory.id in faded:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import date, datetime
 from typing import Any, Final
 
-from sqlalchemy import Connection, and_, bindparam, delete, func, insert, literal, not_, or_, select
+from sqlalchemy import Connection, and_, bindparam, delete, exists, func, insert, literal, not_, or_, select
 
 from satchel.memory.records import OWN_SPEAKERS, FactTime, MemoryRecord, time_from_json
 from satchel.memory.store.graph import read_later
@@ -237,11 +237,25 @@ _LASTING = Prepared(
     .order_by(statements.c.lasting.desc(), statements.c.rid.desc())
     .limit(_MOST_STATEMENTS)
 )
-_LATELY = Prepared(
-    select(memories.c.rid)
+_last = (
+    select(memories.c.rid, memories.c.said_at, memories.c.source_session, memories.c.source_turn)
     .where(memories.c.space_id == _SPACE, _IS_OWN, HOLDS)
     .order_by(memories.c.said_at.desc(), memories.c.rid.desc())
     .limit(_MOST_LATELY)
+    .subquery()
+)
+_LATELY = Prepared(
+    select(_last.c.rid)
+    .where(
+        # A model found something confidential in it.
+        ~exists().where(
+            memories.c.space_id == _SPACE,
+            memories.c.source_session == _last.c.source_session,
+            memories.c.source_turn == _last.c.source_turn,
+            memories.c.discretion != "open",
+        )
+    )
+    .order_by(_last.c.said_at.desc(), _last.c.rid.desc())
 )
 _PAST = Prepared(
     select(statements.c.rid, statements.c.start).where(

@@ -32,6 +32,7 @@ __all__ = [
     "profile_line",
     "short_id",
     "with_cuts",
+    "AGENDA_ABOVE",
     "AGENDA_EMPTY",
     "AGENDA_HEAD",
     "AGENDA_TAIL",
@@ -86,6 +87,8 @@ OVER = ", over"
 """Behind where a memory comes from, if its time is over."""
 AGENDA_EMPTY = "Nothing that is known of."
 """Stands in the agenda where an earlier one in the conversation had lines."""
+AGENDA_ABOVE = "Nothing but what stands in the profile."
+"""The same where lines were left out for that."""
 
 EARLIER = r' \(earlier(?:, \d{4}-\d\d-\d\d: "(?:[^"\\\n]|\\.)*")+\)'
 """What `earlier` writes, as a pattern."""

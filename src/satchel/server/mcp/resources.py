@@ -147,6 +147,8 @@ async def standing_text(satchel: Satchel) -> str:
         profile_tokens=settings.profile_tokens,
         granted=settings.agent_spheres,
     )
-    agenda = await satchel.memory.agenda(budget_tokens=settings.agenda_tokens, granted=settings.agent_spheres)
+    agenda = await satchel.memory.agenda(
+        budget_tokens=settings.agenda_tokens, granted=settings.agent_spheres, standing=profile.whole_ids
+    )
     parts = [standing.text for standing in (profile, agenda) if standing.memories]
     return "\n".join(parts) or "Nothing is known about the user yet."

@@ -121,7 +121,7 @@ async def show(
     return await page(
         request,
         "chat.html",
-        title=info.title or "Session",
+        title=info.title or "Conversation",
         current="/chat",
         session=info,
         session_id=info.id,
@@ -465,7 +465,7 @@ async def branch(request: Request, service: Serves, id: str) -> Response:
 
     await service.satchel.sessions.read_turns(info.id, visit)
     if not said or said[0].start is None:
-        raise NotFound(f"This session has no turn {number[:20]!r}.")
+        raise NotFound(f"This conversation has no turn {number[:20]!r}.")
     again, files = said[0].start.message, _attached(form)
     if not form.has("message"):  # the same words, with what was attached to them
         folder = info.path.with_suffix(".spill")
@@ -533,7 +533,7 @@ async def stop(request: Request, service: Serves, id: str) -> Response:
     kept = service.sessions.kept_session(info.id)
     running = kept.running if kept is not None else None
     if running is None:
-        raise NotFound("No turn of this session is running here.")
+        raise NotFound("No turn of this conversation is running here.")
     running.cancel()
     return _done(request, f"/chat/{info.id}")
 
@@ -544,7 +544,7 @@ async def resume(request: Request, service: Serves, id: str) -> Response:
     info = await service.satchel.sessions.info(id)
     async with service.sessions.used(info.id, interactive=True) as session:
         if session.running is not None:
-            raise HTTPException(409, "A turn is running in this session.")
+            raise HTTPException(409, "A turn is running in this conversation.")
         return _following(request, service, session, await session.resume())
 
 
@@ -609,7 +609,7 @@ def _going(receipt: ForgetReceipt) -> str:
         if receipt.store.echoes
         else "",
         counted(edges, "link") if edges else "",
-        "its words in the session logs",
+        "its words in the conversation logs",
     ]
     return ", ".join(part for part in parts if part)
 

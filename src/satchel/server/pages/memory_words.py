@@ -293,5 +293,5 @@ def receipt_sentence(memories: int, with_it: int, places: int) -> str:
     if with_it:
         text += f", {with_it:,} of them because they rested on it alone"
     if places:
-        text += f", and its words in {counted(places, 'session log')}"
+        text += f", and its words in {counted(places, 'conversation log')}"
     return f"{text}."

@@ -10,6 +10,8 @@ from urllib.parse import urlencode
 
 from starlette.requests import Request
 
+from satchel.errors import UsageError
+
 __all__ = ["MOST_PAGES", "FieldReader", "ListPart", "day_start", "part_of", "path_with"]
 
 T = TypeVar("T")
@@ -112,8 +114,15 @@ def part_of(
         size: How many entries a part has.
         found: The whole list; with `total`, only the part.
         total: How many entries there are.
+
+    Raises:
+        UsageError: The field is no number. With `total`, the page reports that itself.
     """
     number = asked.number("page", 1, low=1, high=MOST_PAGES)
+    if total is None:
+        if "page" in asked.problems:
+            raise UsageError(asked.problems["page"])
+        number = min(number, max(1, -(-len(found) // size)))  # the list has become shorter: its last part
     start = (number - 1) * size
     shown, total = (found[start : start + size], len(found)) if total is None else (found, total)
 

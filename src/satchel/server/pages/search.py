@@ -98,8 +98,14 @@ async def _memories(satchel: Satchel, words: str) -> Sequence[ResultGroup]:
     passages: list[SearchResult] = []
     if satchel.memory is None:
         raise StorageError("Memory is off (memory.enabled) or could not be opened.")
-    for hit in await satchel.memory.search(words, limit=4 * _MOST, relevant_only=True, folded=True):
-        memory = hit.memory
+    wanted = words.lower().split()
+    found = [
+        hit.memory
+        for hit in await satchel.memory.search(words, limit=4 * _MOST, relevant_only=True, folded=True)
+    ]
+    # Who types words wants these; what is only near in meaning is a click further, unless there is nothing else.
+    found = [one for one in found if all(word in one.content.lower() for word in wanted)] or found
+    for memory in found:
         if memory.kind == "episode" and memory.trust == "agent":
             continue  # What models said is found among the conversations.
         file = memory.source.document.rpartition("/")[2]

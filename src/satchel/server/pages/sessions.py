@@ -53,7 +53,7 @@ async def sessions(
     return await page(
         request,
         "sessions.html",
-        title="Sessions",
+        title="Conversations",
         q=q.strip(),
         hits=await store.search(q, limit=_MOST_HITS) if q.strip() else (),
         groups=[(words, list(group)) for words, group in session_groups(shown, now)],
@@ -100,9 +100,11 @@ async def change(request: Request, service: Serves) -> Response:
     if form.has("in_chat") and len(ids) == 1:
         back = f"/chat/{ids[0]}"
     if do not in (*FILING, "delete"):
-        raise UsageError(f"A session can't be {do!r}.")
+        raise UsageError(f"A conversation can't be {do!r}.")
     if not ids:
-        return see_other(request, back, say=Saying(text="Tick the boxes of the sessions first.", state="off"))
+        return see_other(
+            request, back, say=Saying(text="Tick the boxes of the conversations first.", state="off")
+        )
     infos = [await service.satchel.sessions.info(id) for id in ids]
     what = _named(infos)
     if do == "delete" and not form.has("confirmed"):
@@ -126,7 +128,7 @@ async def change(request: Request, service: Serves) -> Response:
             failed.append(f"{info.title or info.id}: {getattr(error, 'detail', error)}")
     if failed:
         raw = "\n".join(failed)
-        text = f"{counted(len(done), 'session')} of {len(infos)} done. The others stay as they were."
+        text = f"{counted(len(done), 'conversation')} of {len(infos)} done. The others stay as they were."
         return see_other(request, back, say=Saying(text=text, state="failed", raw=raw))
     if do == "delete":
         text = f"Deleted: {what}. What was learnt from {_them(infos)} is still remembered."
@@ -144,7 +146,7 @@ _UNDO: Final = {"pin": "unpin", "unpin": "pin", "archive": "unarchive", "unarchi
 def _named(infos: Sequence[SessionInfo]) -> str:
     if len(infos) == 1:
         return f"“{infos[0].title or infos[0].id}”"
-    return counted(len(infos), "session")
+    return counted(len(infos), "conversation")
 
 
 def _them(infos: Sequence[SessionInfo]) -> str:

@@ -50,7 +50,7 @@ _SECTIONS: Final[Mapping[str, tuple[str, str]]] = {
     "tools": ("Tools", ""),
     "web": ("Web", "Search, pages and the browser."),
     "sandbox": ("Sandbox", "Where untrusted code runs."),
-    "sessions": ("Sessions", "How long conversations are kept."),
+    "sessions": ("Keeping conversations", "How long conversations are kept."),
     "terminal": ("Terminal", "How `satchel chat` looks."),
     "server": ("Server", "Where this server listens."),
 }

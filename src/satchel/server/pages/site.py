@@ -167,7 +167,7 @@ async def _surroundings(service: Service, now: datetime) -> Surroundings:
             _Link(path="/chat", words="Chat"),
             _Link(path="/memories", words="Memories", count=await _memory_count(service)),
             _Link(path="/capabilities", words="Capabilities", count=await _capability_count(service)),
-            _Link(path="/sessions", words="Sessions", count=f"{len(sessions):,}" if sessions else ""),
+            _Link(path="/sessions", words="Conversations", count=f"{len(sessions):,}" if sessions else ""),
             _Link(path="/projects", words="Projects"),
             _Link(path="/usage", words="Usage"),
             _Link(path="/settings", words="Settings"),

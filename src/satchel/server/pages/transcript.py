@@ -69,7 +69,7 @@ class LedgerCall:
     """One call of a tool, as a line of the ledger.
 
     Attributes:
-        words: What it does; "" if it never started.
+        words: What it does, or was to do where it was refused; "" if it never started otherwise.
         progress: How far it is, "" before it says so; `part` is that as two numbers, if it gives some.
         shown: Its result; None while it runs.
         full: Its whole result, for who wants to read it.
@@ -105,7 +105,7 @@ class LedgerCall:
             tool=call.tool,
             state="running" if call.state == "asked" else call.state,
             input=input,
-            words=describe_call(call.tool, input) if call.is_begun else "",
+            words=describe_call(call.tool, call.input) if call.is_begun or call.refusal is not None else "",
             progress=describe_progress(progress) if progress else "",
             part=_part(progress),
             reason=call.refusal.reason if call.refusal is not None else "",
@@ -670,7 +670,7 @@ class Transcript:
 _CONSENTS: Final = {
     "no": "not allowed",
     "once": "allowed",
-    "session": "allowed for this session",
+    "session": "allowed for this conversation",
     "always": "allowed for good",
 }
 

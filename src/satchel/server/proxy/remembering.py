@@ -139,9 +139,13 @@ class Remembering:
                 profile_tokens=settings.profile_tokens,
                 granted=settings.agent_spheres,
             )
-            agenda = await memory.agenda(budget_tokens=settings.agenda_tokens, granted=settings.agent_spheres)
+            agenda = await memory.agenda(
+                budget_tokens=settings.agenda_tokens,
+                granted=settings.agent_spheres,
+                standing=profile.whole_ids,
+            )
             parts += [one.text for one in (profile, agenda) if one]
-            standing += [id for one in (profile, agenda) for line in one.memories for id in line.whole_ids]
+            standing += sorted(profile.whole_ids | agenda.whole_ids)
         found = await memory.surface(
             conversation.recent,
             budget_tokens=settings.budget_tokens,

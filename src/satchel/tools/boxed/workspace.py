@@ -27,7 +27,7 @@ from satchel.sandbox.port import Feature, Network, OpenBox, Pinned, Probe, Sandb
 from satchel.sandbox.process import ProcessResult, run_process, watch_notes
 from satchel.sandbox.running import RunningProcess, run_alongside
 from satchel.sandbox.selfrun import has_settings
-from satchel.sandbox.workspace import common_of, protected_in_git
+from satchel.sandbox.workspace import common_of, look_at_readable, protected_in_git
 from satchel.tools.box import Box, Wish
 from satchel.tools.boxed.environ import boxed_environ, git_settings_text
 from satchel.tools.boxed.notes import NOT_FOUND, Refusals, find_refusals, is_hidden
@@ -49,7 +49,8 @@ _OWN_PROGRAM: Final = (Path(os.path.realpath(sys.prefix)), Path(__file__).resolv
 _OPEN_S: Final = 60.0
 """A box opens in less than a second; with a load of thirty on two cores, it took more than twenty."""
 _CLOSE_S: Final = 10.0
-_GIT_S: Final = 5.0
+_GIT_S: Final = 60.0
+"""For git to list the user's settings, which takes some milliseconds on a quiet machine."""
 _OFFLINE: Final = {"UV_OFFLINE": "1", "npm_config_prefer_offline": "true"}
 """Package runners start from their caches what they have fetched before, instead of failing to look for news."""
 _NEEDED: Final = frozenset(
@@ -206,20 +207,27 @@ class Workspaces:
         async with self._reading_git:
             stamps = tuple(_changed(path) for path in self._git_files)
             if self._git_listed is None or stamps != self._git_stamps:
-                self._git_listed = ""
-                with contextlib.suppress(SandboxError):
+                self._git_listed = None  # also if this is cancelled
+                try:
                     result = await run_process(
                         ["git", "config", "--list", "--null", "--show-origin", "--includes"],
                         cwd=Path("/"),
                         environ=self.environ,
                         timeout_s=_GIT_S,
                     )
-                    fields = result.stdout.text.split("\0") if result.exit_code == 0 else []
-                    origins = {each.removeprefix("file:") for each in fields[::2]}
-                    self._git_files = tuple(sorted(origins.union(self._own_git_files()) - {""}))
-                    self._git_listed = "\0".join(fields[1::2])
+                except SandboxError:
+                    return ""  # there is no git
+                if result.timed_out:
+                    raise SandboxError(
+                        f"git did not list your settings within {_GIT_S:g} s, so no sandbox can protect what they "
+                        "name."
+                    )
+                fields = result.stdout.text.split("\0") if result.exit_code == 0 else []
+                origins = {each.removeprefix("file:") for each in fields[::2]}
+                self._git_files = tuple(sorted(origins.union(self._own_git_files()) - {""}))
+                self._git_listed = "\0".join(fields[1::2])
                 self._git_stamps = tuple(_changed(path) for path in self._git_files)
-        return self._git_listed
+            return self._git_listed
 
     def _own_git_files(self) -> tuple[str, ...]:
         """Where git looks for the user's settings."""
@@ -516,6 +524,7 @@ class Workspace:
         try:
             if held.box is None:
                 raise held.error or SandboxError("The sandbox was closed.")
+            await self._off_loop(look_at_readable, plan.spec.read_only)
             yield plan, held.box
         finally:
             held.users -= 1

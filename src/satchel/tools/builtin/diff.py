@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 from satchel.tools.display import Line, ShownResult, Style
+from satchel.tools.visible import visible
 from satchel.wording import LINE_CHARS, counted, one_line
 
-__all__ = ["show_change", "unified_diff"]
+__all__ = ["CHANGE_FIELDS", "proposed_change", "show_change", "unified_diff"]
 
 CONTEXT_LINES = 3
 MAX_LINES = 200
 """The most lines of a diff that are returned. The model made the change, so it needs no more."""
+MAX_CHARS = 4_000
+"""The most characters of a line of a change that waits for permission."""
 COMPARED_LINES = 3000
 """The comparison takes time quadratic in the number of lines; above this, changes are only counted."""
 SHOWN_LINES = 16
+CHANGE_FIELDS: Final = frozenset({"old", "new", "edits", "patch", "content"})
+"""The input fields of the file tools that `proposed_change` shows."""
 STYLES: Mapping[str, Style] = {"+": "added", "-": "removed"}
 
 
@@ -71,7 +76,54 @@ def show_change(_input: Mapping[str, Any], text: str) -> ShownResult:
     """The result of a tool that changes a file: a sentence, and below it the diff."""
     summary, *rows = text.splitlines() or [""]
     rows = [row for row in rows if not row.startswith(("--- ", "+++ "))]
-    lines = [Line(text=row[:LINE_CHARS], style=STYLES.get(row[:1], "plain")) for row in rows[:SHOWN_LINES]]
+    lines = [_line(row[:LINE_CHARS]) for row in rows[:SHOWN_LINES]]
     if len(rows) > SHOWN_LINES:
         lines.append(Line(text=f"… {counted(len(rows) - SHOWN_LINES, 'more line')}"))
     return ShownResult(summary=one_line(summary), lines=tuple(lines))
+
+
+def proposed_change(input: Mapping[str, Any]) -> tuple[Line, ...]:
+    """What a call of a file tool would change, for the user who decides about it: invisible characters are written
+    out, and what is left out is marked. Empty if the input is of a form that the tool refuses.
+    """
+    match {name: value for name, value in input.items() if name in CHANGE_FIELDS}:
+        case {"old": str(old), "new": str(new), **more} if not more:
+            rows = _change_rows(old, new)
+        case {"content": str(content), **more} if not more:
+            rows = [f"+{line}" for line in visible(content).splitlines()]
+        case {"patch": str(patch), **more} if not more:
+            rows = visible(patch).splitlines()
+        case {"edits": [*edits], **more} if not more:
+            rows = []
+            for edit in edits:
+                match edit:
+                    case {"old": str(old), "new": str(new)}:
+                        rows += ["…"] if rows else []
+                        rows += ["everywhere:"] if edit.get("replace_all") else []
+                        rows += _change_rows(old, new)
+                    case _:
+                        return ()
+        case _:
+            return ()
+    lines = [_line(_whole(row, MAX_CHARS)) for row in rows[:MAX_LINES]]
+    if len(rows) > MAX_LINES:
+        lines.append(Line(text=f"[not shown: {counted(len(rows) - MAX_LINES, 'more line')}]"))
+    return tuple(lines)
+
+
+def _change_rows(old: str, new: str) -> Sequence[str]:
+    """A diff without heads and numbers: the place in the file is not known yet."""
+    before, after = visible(old), visible(new)
+    if max(before.count("\n"), after.count("\n")) > MAX_LINES:
+        return [*(f"-{line}" for line in before.splitlines()), *(f"+{line}" for line in after.splitlines())]
+    rows = unified_diff(before, after, "").splitlines()
+    return [row for row in rows[2:] if not row.startswith("@@ ")] or rows
+
+
+def _line(row: str) -> Line:
+    return Line(text=row, style=STYLES.get(row[:1], "plain"))
+
+
+def _whole(row: str, most: int) -> str:
+    more = len(row) - most
+    return f"{row[:most]} [not shown: {counted(more, 'more character')}]" if more > 0 else row

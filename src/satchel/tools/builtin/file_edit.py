@@ -12,7 +12,7 @@ from typing import Any, Final, TypeAlias
 from satchel.errors import UsageError
 from satchel.tools.builtin.changes import Keep, keeper
 from satchel.tools.builtin.content import SAMPLE_BYTES, Encoding, describe_binary, detect_encoding
-from satchel.tools.builtin.diff import show_change, unified_diff
+from satchel.tools.builtin.diff import CHANGE_FIELDS, proposed_change, show_change, unified_diff
 from satchel.tools.builtin.fence import Fence, Place
 from satchel.tools.builtin.patch import apply_patch
 from satchel.tools.builtin.record import TEXT, BuiltIn
@@ -251,6 +251,7 @@ FILE_EDIT: Final = BuiltIn(
         kind="edit",
         question="Change this file?",
         replaces=("old", "new"),
+        proposes=(CHANGE_FIELDS, proposed_change),
     ),
     returns={**TEXT, "path": {"type": "string"}, "replaced": {"type": "integer"}},
 )

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from satchel.errors import NotFound, UsageError
 from satchel.tools.builtin.changes import Keep, keeper
-from satchel.tools.builtin.diff import show_change, unified_diff
+from satchel.tools.builtin.diff import CHANGE_FIELDS, proposed_change, show_change, unified_diff
 from satchel.tools.builtin.fence import Fence, Place
 from satchel.tools.builtin.record import TEXT, BuiltIn
 from satchel.tools.builtin.seen import Seen, last_seen, look, read_whole, remember
@@ -91,7 +91,13 @@ def _write(place: Place, content: str, seen: Seen | None, keep: Keep) -> tuple[T
 FILE_WRITE: Final = BuiltIn(
     name="file_write",
     make=lambda given: file_write_tool(given.fence),
-    display=Display(call=fields("path"), result=show_change, kind="edit", question="Write this file?"),
+    display=Display(
+        call=fields("path"),
+        result=show_change,
+        kind="edit",
+        question="Write this file?",
+        proposes=(CHANGE_FIELDS, proposed_change),
+    ),
     described="Write a whole text file as UTF-8, creating it and its folders if needed. Replaces an existing file.",
     returns={**TEXT, "path": {"type": "string"}, "created": {"type": "boolean"}},
 )

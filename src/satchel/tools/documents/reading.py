@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
+from itertools import takewhile
 from pathlib import Path, PurePath
 from typing import Any, Final
 
@@ -23,6 +24,7 @@ __all__ = [
     "Document",
     "DocumentPart",
     "NoText",
+    "check_readable",
     "is_document",
     "is_small",
     "read_document",
@@ -34,10 +36,12 @@ _OCR: Final = "rapidocr"
 PICTURES: Final = ("jpeg", "jpg", "png", "webp")
 """The suffixes of pictures whose words are read."""
 KINDS: Final = {
-    **dict.fromkeys(("csv", "epub", "htm", "html", "markdown", "md", "odt", "tsv", "txt", "xhtml"), ""),
+    **dict.fromkeys(
+        ("csv", "epub", "htm", "html", "markdown", "md", "odp", "ods", "odt", "tsv", "txt", "xhtml"), ""
+    ),
     **dict.fromkeys(PICTURES, _OCR),
     "docx": "docx",
-    "pdf": "pypdf",
+    "pdf": "pypdfium2",
     "pptx": "pptx",
     "xlsx": "openpyxl",
 }
@@ -48,6 +52,7 @@ _LIMITS: Final = Limits(wall_s=600, cpu_s=500, memory_mb=1024, tmp_mb=16, result
 _OCR_LIMITS: Final = replace(_LIMITS, wall_s=1_800, cpu_s=1_700, memory_mb=1536)
 _PASSAGE_CHARS: Final = 1_200
 """About 300 tokens: what the embedders read at once, and what fits what is shown for a message."""
+_MOST_HEAD_CHARS: Final = 300
 _BREAKS: Final = ("\n\n", "\n", ". ", "? ", "! ", "; ", " ")
 
 
@@ -152,14 +157,24 @@ async def read_sections(path: Path, sandbox: Sandbox) -> tuple[str, Sequence[Doc
     return title, sections
 
 
-async def _read(path: Path, sandbox: Sandbox, *, ocr: bool) -> tuple[str, Sequence[DocumentPart], int]:
-    kind = path.suffix[1:].lower()
-    if kind not in KINDS:
-        raise UsageError(f"{path} is not of a kind that is read: {', '.join(KINDS)}.")
-    size = (await run_sync(path.stat)).st_size
+def check_readable(path: Path) -> None:
+    """Refuse a file of an unknown kind, or one that is too large. Blocks.
+
+    Raises:
+        UsageError: It is one.
+        OSError: It can't be looked at.
+    """
+    if path.suffix[1:].lower() not in KINDS:
+        raise UsageError(f"{path} is not of a kind that is read: {', '.join(sorted(KINDS))}.")
+    size = path.stat().st_size
     if size > _MOST_BYTES:
         raise UsageError(f"{path} has {size:,} bytes; a document has at most {_MOST_BYTES:,}.")
+
+
+async def _read(path: Path, sandbox: Sandbox, *, ocr: bool) -> tuple[str, Sequence[DocumentPart], int]:
+    await run_sync(check_readable, path)
     layer = None
+    kind = path.suffix[1:].lower()
     if package := KINDS[kind]:
         found = find_spec(package)
         if found is None or found.origin is None:
@@ -202,14 +217,41 @@ def _sections(path: Path, answer: Mapping[str, Any]) -> tuple[str, Sequence[Docu
 
 
 def _parts(text: str) -> Iterator[str]:
-    """Parts of at most `_PASSAGE_CHARS` characters, cut at a paragraph, line, sentence or word."""
-    text = re.sub(r"[ \t]+\n", "\n", text).strip()
+    """Parts of at most `_PASSAGE_CHARS` characters, cut at a paragraph, line, sentence or word.
+
+    A table that is cut goes on under its head; see `_table_head`.
+    """
+    text = re.sub(r"\n{3,}", "\n\n", re.sub(r"[ \t]+\n", "\n", text)).strip()
     start = 0
+    head = ""
     while start < len(text):
-        least, end = start + _PASSAGE_CHARS // 2, start + _PASSAGE_CHARS
+        room = _PASSAGE_CHARS - len(head)
+        least, end = start + room // 2, start + room
         if end < len(text):
             cuts = (text.rfind(mark, least, end) + len(mark) for mark in _BREAKS)
             end = next((cut for cut in cuts if cut > least), end)
-        if part := text[start:end].strip():
-            yield part
+        part = text[start:end]
+        if part.strip():
+            yield head + part.strip()
+        is_in_table = part.endswith("\n") and " | " in text[end : end + _PASSAGE_CHARS].partition("\n")[0]
+        head = _table_head(part, head) if is_in_table else ""
         start = end
+
+
+def _table_head(part: str, head: str) -> str:
+    """The row of the table that ends a part that likely says what the columns are, with its line break; "" for none.
+
+    It is the first of those with the most cells: notes above a table fill fewer. `head` is that of the table that the
+    part begins in.
+    """
+    lines = part[:-1].split("\n")
+    rows = list(takewhile(lambda line: " | " in line, reversed(lines)))
+    if head and len(rows) == len(lines):
+        return head
+    found = max(reversed(rows), key=_filled, default="")
+    return f"{found}\n" if 0 < len(found) <= _MOST_HEAD_CHARS else ""
+
+
+def _filled(row: str) -> int:
+    """How many cells of a row have words."""
+    return sum(bool(cell.strip()) for cell in row.split("|"))

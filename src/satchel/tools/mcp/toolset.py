@@ -186,12 +186,9 @@ class McpToolset:
         unknown = [server for server in self._servers.values() if server.pins is None and not server.refusal]
         if unknown and not self._waited:
             self._waited = True
-            await self._connected(unknown, self._first_wait_s)
-            for server in unknown:
-                if server.pins is None and server.current.state == "starting":
-                    self._host.tell(
-                        f"The MCP server {server.name} is still starting. Its tools will be available later."
-                    )
+            async with anyio.create_task_group() as group:
+                for server in unknown:
+                    group.start_soon(self._first_connected, server)
         return self.known()
 
     def known(self) -> Sequence[Tool]:
@@ -312,13 +309,13 @@ class McpToolset:
             for server in self._servers.values():
                 group.start_soon(server.aclose)
 
-    async def _connected(self, servers: Sequence[McpServer], limit_s: float) -> None:
-        async def one(server: McpServer) -> None:
-            await server.current.connected(limit_s)
-
-        async with anyio.create_task_group() as group:
-            for server in servers:
-                group.start_soon(one, server)
+    async def _first_connected(self, server: McpServer) -> None:
+        await server.current.connected(self._first_wait_s)
+        # Told here: one that has failed may be starting again by the time the others are ready.
+        if server.pins is None and server.current.state == "starting":
+            self._host.tell(
+                f"The MCP server {server.name} is still starting. Its tools will be available later."
+            )
 
     def _changed(self) -> None:
         self.version += 1

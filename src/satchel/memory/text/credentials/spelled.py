@@ -58,13 +58,18 @@ _PHRASE: Final = re.compile(
 # Not of a code, which is a program more often than not.
 _ON_NEXT_LINE: Final = re.compile(
     r"\b(?P<name>pass ?(?:word|phrase|code)|pwd|passwort|kennwort|(?:api|secret|wifi|wi-fi|wlan|access|network) key)\b"
-    r"[^\n.!?(){}=]{0,40}[ \t]*\n\s*(?P<value>[^\W_][^\s(){}`;=<>]{5,60})[ \t]*(?=\n|\Z)",
+    r"[^\n.!?(){}=]{0,40}[ \t]*\n\s*(?:> ?)?(?P<value>[^\W_][^\s(){}`;=<>]{5,60})[ \t]*(?=\n|\Z)",
     re.IGNORECASE,
 )
 # Beside an account in a file of settings, "pass" is a password, even a plain word.
 _BESIDE_USER: Final = re.compile(
     r"^[ \t-]*(?:user(?:name)?|login|account)[ \t]*:[^\n]*\n[ \t]*pass[ \t]*:[ \t]+(?P<mark>[\"']?)"
     r"(?P<value>[^\n\"'#]{4,100}?)(?P=mark)[ \t]*(?=\n|\Z)",
+    re.IGNORECASE | re.MULTILINE,
+)
+# Alone, it is one if it looks like one: "pass: 12" counts.
+_ALONE: Final = re.compile(
+    r"^[ \t-]*pass[ \t]*:[ \t]+(?P<mark>[\"']?)(?P<value>[^\s\"'#]{6,100})(?P=mark)[ \t]*(?=\n|\Z)",
     re.IGNORECASE | re.MULTILINE,
 )
 _LOCK: Final = re.compile(
@@ -84,7 +89,8 @@ def find_spelled(text: str) -> Iterator[Secret]:
         found = (m for m in _PHRASE.finditer(text) if not any(word in joining for word in _words(m["value"])))
         yield from spans("password", found, "value")
     if "pass" in lowered:
-        found = (m for m in _BESIDE_USER.finditer(text) if not is_placeholder(m["value"]))
+        alone = (m for m in _ALONE.finditer(text) if is_random(m["value"]))
+        found = (m for m in (*_BESIDE_USER.finditer(text), *alone) if not is_placeholder(m["value"]))
         yield from spans("password", found, "value")
     yield from spans("code", _LOCK.finditer(text), "value")
 

@@ -69,6 +69,11 @@ addEventListener("pageshow", follow);
 
 // ---- Drawing
 
+// Where the focus is nowhere, and no keyboard of a phone would jump up.
+function focusField() {
+  if (document.activeElement === document.body && !matchMedia("(pointer: coarse)").matches) message.focus({ preventScroll: true });
+}
+
 const atEnd = () => innerHeight + scrollY >= document.documentElement.scrollHeight - 120;
 
 function element(html) {
@@ -109,6 +114,8 @@ function keep(old, fresh) {
   const typed = [...old.querySelectorAll("input[id]:not([type=hidden]), textarea[id]")].filter((each) => each.value !== each.defaultValue);
   const selection = focused && "selectionStart" in focused ? [focused.selectionStart, focused.selectionEnd] : null;
   const wasHeading = focused?.closest("[data-ask]");
+  const branches = old.querySelector(".branches");   // only the whole page knows them
+  if (branches && fresh.matches(".turn") && !fresh.querySelector(".branches")) fresh.querySelector(".body").prepend(branches);
   old.replaceWith(fresh);
   for (const id of open) document.getElementById(id)?.setAttribute("open", "");
   for (const each of typed) { const same = document.getElementById(each.id); if (same) same.value = each.value; }
@@ -178,7 +185,7 @@ async function refreshAround() {
 
 function showRunning(where = "here") {
   stopButton.hidden = !running || where === "elsewhere";
-  sendButton.textContent = running ? "Send next" : "Send";
+  sendButton.title = running ? "It waits for the end of this turn" : "";
   sendButton.classList.toggle("first", !running);
   turns.dataset.running = running;
 }
@@ -202,7 +209,9 @@ function dress(root) {
     const hasAnswer = answerOf(turn) !== "";
     if (hasAnswer) foot.append(button("Copy", (event) => copyAnswer(turn, event.currentTarget)));
     if (hasAnswer && speak.works) foot.append(button("Read aloud", (event) => readAloud(turn, event.currentTarget)));
-    foot.append(button("Change and ask again", () => change(turn)));
+    const edit = button("Edit", () => change(turn));
+    edit.title = "Puts your message back into the field. Sent, it begins a branch.";
+    foot.append(edit);
   }
 }
 
@@ -221,6 +230,7 @@ function showMade(pre, pressed) {
   const at = [...turn.querySelectorAll(".items > .said pre")].indexOf(pre);
   frame.src = inPlace(`/chat/${session}/turns/${turn.id.replace("turn-", "")}/code/${at}`);
   pre.after(frame);
+  frame.scrollIntoView({ block: "nearest" });
   pressed.textContent = "Hide";
 }
 
@@ -298,7 +308,7 @@ function change(turn) {
   message.setSelectionRange(message.value.length, message.value.length);
   keepDraft();
   composer.dataset.branch = turn.id.replace("turn-", "");
-  const told = notice("Your message is in the field again. Sent, it begins a branch from here; what was said stays in this session.", "on");
+  const told = notice("Your message is in the field again. Sent, it begins a branch from here; what was said stays in this conversation.", "on");
   told.id = "branching";
   told.append(button("Send it at the end instead", () => { unbranch(); message.focus(); }));
   tell(told);
@@ -470,6 +480,7 @@ document.addEventListener("submit", async (event) => {
     tell(notice(error instanceof TypeError ? "Satchel does not answer." : error.message));
   } finally {
     buttons.forEach((each) => { each.disabled = false; });
+    if (form.matches("[data-ask]")) focusField();      // a button that can't be pressed has lost the focus
   }
 });
 
@@ -581,5 +592,7 @@ function readAloud(turn, pressed) {
 dress(document);
 showRunning(document.getElementById("elsewhere")?.hidden === false ? "elsewhere" : "here");
 restoreDraft();
+focusField();
+addEventListener("load", () => setTimeout(focusField));   // going to a turn that the address names takes the focus away
 if (session && !location.hash && turns.childElementCount) scrollTo({ top: document.documentElement.scrollHeight, behavior: "instant" });
 follow();

@@ -12,7 +12,7 @@ import posixpath
 import re
 import time
 import zipfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from html.parser import HTMLParser
 from pathlib import Path
@@ -22,14 +22,17 @@ from xml.etree import ElementTree
 
 _MOST_PAGES = 5_000
 _MOST_CHARS = 10_000_000
+_TOO_LONG = f"It has more than {_MOST_CHARS:,} characters of text."
 _MOST_EXPANDED_BYTES = 300_000_000
 """Of all parts of an archive together. Real documents with many pictures stay below it."""
 _MOST_ROWS = 100_000
+_MOST_REPEATED = 100
+"""Of a cell or row of a spreadsheet."""
 
 _SIDE = 1_600
 """Pixels of the longer side of a page whose picture is read: a dense page of a manual takes 560 MB; with 2,000, 780."""
-_MOST_PIXELS = 40_000_000
-"""Of a picture. Pillow refuses one of more than twice as many, before it is unpacked."""
+_MOST_PIXELS = 80_000_000
+"""Of a picture: more than phones take."""
 _PICTURES_S = 1_500.0
 """How long pictures of pages are read, on the clock: the sandbox ends the run after 1,800 s, and all would be lost.
 A page takes 2 to 9 s of a processor."""
@@ -37,8 +40,13 @@ _FEW_CHARS = 20
 """A page with fewer characters may be a scan with a stamp or a page number."""
 _BY_MACHINE = "read from a picture"
 
-_LIGATURES = {0xFB00 + at: letters for at, letters in enumerate(("ff", "fi", "fl", "ffi", "ffl", "st", "st"))}
+_LETTERS = {
+    **{0xFB00 + at: letters for at, letters in enumerate(("ff", "fi", "fl", "ffi", "ffl", "st", "st"))},
+    **dict.fromkeys((0, 0x0D)),
+}
 """Typeset PDFs hold "proﬁle" with one character for two letters, which nobody types in a question."""
+_DIVIDED = "\ufffe"
+"""What PDFium gives for a hyphen at the end of a line."""
 
 Section = tuple[int | None, str, str]
 
@@ -65,7 +73,7 @@ def _read(path: Path, kind: str, pictures: _Pictures) -> dict[str, Any]:
         for section in sections:
             chars += len(section[2])
             if chars > _MOST_CHARS:
-                raise UnreadableDocument(f"It has more than {_MOST_CHARS:,} characters of text.")
+                raise UnreadableDocument(_TOO_LONG)
             if section[2].strip():
                 taken.append(section)
         if not taken:
@@ -100,22 +108,14 @@ class _Pictures:
         found = _recogniser()(numpy.asarray(picture.convert("RGB"))[:, :, ::-1])
         return "\n".join(found.txts or ())
 
-    def page(self, path: Path, number: int) -> str:
-        """The words of a page of a PDF, counted from 1; "" if it is too late."""
-        import pypdfium2
-
+    def page(self, page: Any, images: Sequence[Any]) -> str:
+        """The words of a page of a PDF with images; "" if it is too late."""
         if time.monotonic() > self._until:
             self.unread += 1
             return ""
-        document = pypdfium2.PdfDocument(path)
-        try:
-            page = document[number - 1]
-            # Drawn with as many pixels as its picture has: enlarged, words run together.
-            sides = [max(each.get_px_size()) for each in page.get_objects() if hasattr(each, "get_px_size")]
-            side = min(max(sides, default=_SIDE), 4_000)
-            return self.words(page.render(scale=side / max(1.0, *page.get_size())).to_pil())
-        finally:
-            document.close()
+        # Drawn with as many pixels as its picture has: enlarged, words run together.
+        side = min(max(max(each.get_px_size()) for each in images), 4_000)
+        return self.words(page.render(scale=side / max(1.0, *page.get_size())).to_pil())
 
 
 @cache
@@ -133,45 +133,83 @@ def _recogniser() -> Any:
 def _picture(path: Path, pictures: _Pictures) -> Section:
     from PIL import Image, ImageOps
 
-    Image.MAX_IMAGE_PIXELS = _MOST_PIXELS
+    Image.MAX_IMAGE_PIXELS = None  # Pillow's own limit warns first
     with Image.open(path, formats=("PNG", "JPEG", "WEBP")) as opened:
+        if opened.width * opened.height > _MOST_PIXELS:  # before it is unpacked
+            raise UnreadableDocument(f"It has more than {_MOST_PIXELS // 1_000_000} million pixels.")
         opened.draft("RGB", (_SIDE, _SIDE))  # a JPEG is unpacked at the size that is needed
         return None, _BY_MACHINE, pictures.words(ImageOps.exif_transpose(opened))
 
 
 def _pdf(path: Path, pictures: _Pictures) -> tuple[str, Iterator[Section]]:
-    from pypdf import PdfReader
+    from pypdfium2 import PdfDocument, PdfiumError, raw
 
-    reader = PdfReader(path)
-    if reader.is_encrypted and not reader.decrypt(""):
-        raise UnreadableDocument("It is encrypted and needs a password.")
-    if len(reader.pages) > _MOST_PAGES:
-        raise UnreadableDocument(f"It has {len(reader.pages):,} pages; at most {_MOST_PAGES:,} are read.")
-    headings: dict[int, str] = {}
-    _outline(reader, reader.outline, headings)
+    try:
+        document = PdfDocument(path)
+    except PdfiumError as error:
+        if error.err_code == raw.FPDF_ERR_PASSWORD:
+            raise UnreadableDocument("It is encrypted and needs a password.") from error
+        raise
+    if len(document) > _MOST_PAGES:
+        raise UnreadableDocument(f"It has {len(document):,} pages; at most {_MOST_PAGES:,} are read.")
+    document.init_forms()
+    headings: dict[int, list[str]] = {}
+    for mark in document.get_toc():
+        if (place := mark.get_dest()) is not None and (title := " ".join(mark.get_title().split())):
+            headings.setdefault(place.get_index(), []).append(title)
 
     def pages() -> Iterator[Section]:
         heading = ""
-        for number, page in enumerate(reader.pages, 1):
-            heading = headings.get(number, heading)
-            text = page.extract_text().translate(_LIGATURES)
-            if len(text.strip()) < _FEW_CHARS and page.images.keys():
-                read = pictures.page(path, number)
+        for at in range(len(document)):
+            page = document[at]
+            if document.formenv is not None:
+                # What is filled into a form becomes text of the page, which is then loaded anew.
+                page.flatten()
+                page.close()
+                page = document[at]
+            text = page.get_textpage().get_text_range().translate(_LETTERS)
+            text = re.sub(r"\.(?: ?\.){4,}", "…", text)  # the dots of a table of contents
+            if len(text.strip()) < _FEW_CHARS and (
+                images := list(page.get_objects((raw.FPDF_PAGEOBJ_IMAGE,)))
+            ):
+                read = pictures.page(page, images)
                 if len(read) > len(text.strip()):
-                    yield number, " › ".join(filter(None, (heading, _BY_MACHINE))), read
+                    heading = headings.get(at, [heading])[0]
+                    yield at + 1, " › ".join(filter(None, (heading, _BY_MACHINE))), read
                     continue
-            yield number, heading, text
+            for heading, part in _at_titles(text, heading, headings.get(at, ())):  # noqa: B020
+                yield at + 1, heading, part
+            page.close()
 
-    return str((reader.metadata and reader.metadata.title) or ""), pages()
+    return document.get_metadata_dict().get("Title", ""), _whole_words(list(pages()))
 
 
-def _outline(reader: Any, entries: Any, found: dict[int, str]) -> None:
-    """The last heading of the outline that begins on each page, or the first of the deepest level there."""
-    for entry in entries:
-        if isinstance(entry, list):
-            _outline(reader, entry, found)
-        elif (page := reader.get_destination_page_number(entry)) is not None and page >= 0:
-            found.setdefault(page + 1, " ".join(str(entry.title).split()))
+def _at_titles(text: str, above: str, titles: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Split a page at the titles of the outline that begin on it, as far as they are lines of it."""
+    start, is_split = 0, False
+    for title in titles:
+        words = r"\s+".join(re.escape(word) for word in title.split())
+        found = re.compile(rf"^[\w.]{{0,10}}\s*{words}[ \t]*$", re.MULTILINE | re.IGNORECASE).search(
+            text, start
+        )
+        if found is not None:
+            if is_split or found.start():
+                yield above, text[start : found.start()]
+            start, above, is_split = found.start(), title, True
+    yield above if is_split or not titles else titles[0], text[start:]
+
+
+def _whole_words(sections: Sequence[Section]) -> Iterator[Section]:
+    """Put words together that the ends of lines divide, with a hyphen if the document has it within a line."""
+    hyphened = {each.lower() for *_, text in sections for each in re.findall(r"\w+-\w+", text)}
+
+    def join(found: re.Match[str]) -> str:
+        word = f"{found[1]}-{found[2]}"
+        is_divided = found[1][-1].islower() and found[2][0].islower() and word.lower() not in hyphened
+        return found[1] + found[2] if is_divided else word
+
+    for page, heading, text in sections:
+        yield page, heading, re.sub(rf"(\w+){_DIVIDED}(\w+)", join, text).replace(_DIVIDED, "-")
 
 
 def _unpacked(path: Path) -> None:
@@ -182,8 +220,20 @@ def _unpacked(path: Path) -> None:
 
 
 def _table(rows: Iterable[Iterable[object]]) -> str:
-    lines = (" | ".join("" if cell is None else " ".join(str(cell).split()) for cell in row) for row in rows)
-    return "\n".join(line for line in lines if line.strip(" |"))
+    lines, chars = [], 0
+    for row in rows:
+        if line := " | ".join(map(_cell, row)).rstrip(" |"):
+            lines.append(line)
+            chars += len(line)
+        if chars > _MOST_CHARS:  # a few bytes of a spreadsheet can repeat a cell very often
+            raise UnreadableDocument(_TOO_LONG)
+    return "\n".join(lines)
+
+
+def _cell(value: object) -> str:
+    # Spreadsheets keep 27.3 as 27.299999999999997, and a day as its midnight.
+    words = "" if value is None else f"{value:.15g}" if isinstance(value, float) else str(value)
+    return " ".join(words.removesuffix(" 00:00:00").split())
 
 
 def _docx(path: Path) -> tuple[str, Iterator[Section]]:
@@ -214,17 +264,22 @@ def _pptx(path: Path) -> tuple[str, Iterator[Section]]:
     def slides() -> Iterator[Section]:
         for number, slide in enumerate(deck.slides, 1):
             title = slide.shapes.title
-            parts = []
-            for shape in slide.shapes:
-                if shape.has_text_frame:
-                    parts.append(shape.text_frame.text)
-                elif shape.has_table:
-                    parts.append(_table([cell.text for cell in row.cells] for row in shape.table.rows))
+            parts = list(_shapes(slide.shapes))
             if slide.has_notes_slide and slide.notes_slide.notes_text_frame is not None:
                 parts.append(slide.notes_slide.notes_text_frame.text)
             yield number, "" if title is None else " ".join(title.text.split()), "\n".join(parts)
 
     return deck.core_properties.title or "", slides()
+
+
+def _shapes(shapes: Iterable[Any]) -> Iterator[str]:
+    for shape in shapes:
+        if hasattr(shape, "shapes"):  # a group
+            yield from _shapes(shape.shapes)
+        elif shape.has_text_frame:
+            yield shape.text_frame.text
+        elif shape.has_table:
+            yield _table([cell.text for cell in row.cells] for row in shape.table.rows)
 
 
 def _xlsx(path: Path) -> tuple[str, Iterator[Section]]:
@@ -235,58 +290,97 @@ def _xlsx(path: Path) -> tuple[str, Iterator[Section]]:
 
     def sheets() -> Iterator[Section]:
         for sheet in book.worksheets:
+            sheet.reset_dimensions()  # some programs write that it has one cell
             rows = (row for at, row in enumerate(sheet.iter_rows(values_only=True)) if at < _MOST_ROWS)
             yield None, sheet.title, _table(rows)
 
     return book.properties.title or "", sheets()
 
 
-def _odt(path: Path) -> tuple[str, Iterator[Section]]:
+def _odf(path: Path) -> tuple[str, Iterator[Section]]:
+    """A text, spreadsheet or presentation of OpenDocument."""
     _unpacked(path)
     with zipfile.ZipFile(path) as archive:
         content = _xml(archive.read("content.xml"))
         about = _xml(archive.read("meta.xml")).iter() if "meta.xml" in archive.namelist() else ()
-
-    def lines(parent: ElementTree.Element) -> Iterator[str]:
-        for at in parent:
-            match at.tag.rpartition("}")[2]:
-                case "tracked-changes" | "annotation":  # what was deleted, and remarks
-                    continue
-                case "h":
-                    level = next(
-                        (int(at.attrib[key]) for key in at.attrib if key.endswith("outline-level")), 1
-                    )
-                    yield "#" * min(level, 6) + " " + " ".join(_odt_words(at).split())
-                case "p":
-                    yield _odt_words(at) + "\n"
-                case "table":
-                    rows = _odt_rows(at)
-                    yield "\n" + _table(["\n".join(lines(cell)) for cell in row] for row in rows) + "\n"
-                case _:
-                    yield from lines(at)
-
     title = next((at.text for at in about if at.tag.endswith("}title")), None)
     body = next(at for at in content.iter() if at.tag.endswith("}body"))
-    return title or "", _by_heading("\n".join(lines(body)))
+
+    def sections() -> Iterator[Section]:
+        for at in body:
+            match _odf_kind(at):
+                case "spreadsheet":
+                    for sheet in at:
+                        if _odf_kind(sheet) == "table":
+                            yield None, _odf_value(sheet, "name"), _odf_table(sheet)
+                case "presentation":
+                    for number, page in enumerate((each for each in at if _odf_kind(each) == "page"), 1):
+                        named = (part for part in page if _odf_value(part, "class") == "title")
+                        head = " ".join("\n".join(_odf_lines(next(named, ()))).split())
+                        yield number, head, "\n".join(_odf_lines(page))
+                case _:
+                    yield from _by_heading("\n".join(_odf_lines(at)))
+
+    return title or "", sections()
 
 
-def _odt_rows(at: ElementTree.Element) -> Iterator[ElementTree.Element]:
+def _odf_kind(at: ElementTree.Element) -> str:
+    return at.tag.rpartition("}")[2]
+
+
+def _odf_value(at: ElementTree.Element, name: str) -> str:
+    """The attribute of this name, in whatever namespace; "" for none."""
+    return next((value for key, value in at.attrib.items() if key.rpartition("}")[2] == name), "")
+
+
+def _odf_lines(parent: Iterable[ElementTree.Element]) -> Iterator[str]:
+    for at in parent:
+        match _odf_kind(at):
+            case "tracked-changes" | "annotation":  # what was deleted, and remarks
+                continue
+            case "h":
+                level = min(int(_odf_value(at, "outline-level") or 1), 6)
+                yield "#" * level + " " + " ".join(_odf_words(at).split())
+            case "p":
+                yield _odf_words(at) + "\n"
+            case "table":
+                yield "\n" + _odf_table(at) + "\n"
+            case _:
+                yield from _odf_lines(at)
+
+
+def _odf_table(at: ElementTree.Element) -> str:
+    def cells(row: ElementTree.Element) -> Iterator[str]:
+        for cell in row:
+            yield from ["\n".join(_odf_lines(cell))] * _odf_times(cell, "number-columns-repeated")
+
+    return _table(cells(row) for row in _odf_rows(at) for _ in range(_odf_times(row, "number-rows-repeated")))
+
+
+def _odf_times(at: ElementTree.Element, name: str) -> int:
+    """How often a cell or row stands there. What fills the sheet to its end counts once."""
+    times = int(_odf_value(at, name) or 1)
+    return times if times <= _MOST_REPEATED else 1
+
+
+def _odf_rows(at: ElementTree.Element) -> Iterator[ElementTree.Element]:
     """The rows of a table itself, which may stand in groups; those of a table in a cell are the cell's."""
     for part in at:
-        kind = part.tag.rpartition("}")[2]
+        kind = _odf_kind(part)
         if kind == "table-row":
             yield part
         elif kind != "table":
-            yield from _odt_rows(part)
+            yield from _odf_rows(part)
 
 
-def _odt_words(at: ElementTree.Element) -> str:
+def _odf_words(at: ElementTree.Element) -> str:
     """The text of a paragraph, in which blanks, tabs and line breaks are elements."""
-    kind = at.tag.rpartition("}")[2]
-    if kind == "annotation":  # a remark at its margin
+    kind = _odf_kind(at)
+    if kind in ("annotation", "note-citation"):  # a remark at its margin, the number of a footnote
         return ""
     blank = {"s": " ", "tab": " ", "line-break": "\n"}.get(kind, "")
-    return blank + (at.text or "") + "".join(_odt_words(part) + (part.tail or "") for part in at)
+    words = (at.text or "") + "".join(_odf_words(part) + (part.tail or "") for part in at)
+    return f" ({' '.join(words.split())})" if kind == "note-body" else blank + words
 
 
 def _csv(path: Path) -> tuple[str, Iterator[Section]]:
@@ -314,7 +408,7 @@ def _epub(path: Path) -> tuple[str, Iterator[Section]]:
 
 def _xml(content: bytes) -> ElementTree.Element:
     # An entity can expand without end, and no document needs one of its own.
-    if b"<!ENTITY" in content:
+    if b"<!ENTITY" in content.replace(b"\0", b""):  # also in UTF-16
         raise UnreadableDocument("It declares XML entities.")
     return ElementTree.fromstring(content)
 
@@ -431,7 +525,7 @@ class _Html(HTMLParser):
 
 _READERS = {
     "docx": _docx,
-    "odt": _odt,
+    **dict.fromkeys(("odp", "ods", "odt"), _odf),
     "pptx": _pptx,
     "xlsx": _xlsx,
     "epub": _epub,
