@@ -311,6 +311,23 @@ async def test_conversations_in_files_move_to_the_server_and_back_with_what_wait
 
 
 @requirement("storage:postgres:conversations")
+async def test_forgetting_reaches_a_file_that_waits_to_be_moved(url: str, tmp_path: Path) -> None:
+    root = tmp_path / "sessions"
+    async with Database.open(tmp_path / "satchel.db") as local, Database.open(url) as there:
+        # A process that was started while the server was away has the session open.
+        begun = SessionStore(root, local, clock=ManualClock())
+        async with await begun.create("/w", session_id="s1") as journal:
+            await journal.append([started("s1", "/w"), *exchange("The secret heron", "Noted.")])
+            assert await take_in(root, local, there, clock=ManualClock()) == ["s1"]
+            rows = SessionStore(root, there, clock=ManualClock())
+            done = await rows.redact([Words(text="secret heron")])
+            assert [(entry.session_id, entry.open_in) for entry in done.sessions] == [("s1", os.getpid())]
+        assert await take_in(root, local, there, clock=ManualClock()) == []
+        assert [info.id for info in await rows.list()] == ["s1"]
+        assert not await rows.search("heron")
+
+
+@requirement("storage:postgres:conversations")
 async def test_a_server_of_the_version_before_gets_the_tables_that_a_new_one_has(url: str) -> None:
     columns = (
         "SELECT table_name, column_name, data_type, collation_name, is_nullable FROM information_schema.columns "

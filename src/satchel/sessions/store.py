@@ -436,18 +436,22 @@ class SessionStore:
         matchers = Matchers()
         sieve = Sieve(words, memory_ids, matchers)
         await self.client_history.forget(memory_ids, without=live_redactor(words, matchers))
-        paths = await self._run(self._logs.paths)
+        places: builtins.list[Logs] = [self._logs]
+        if self._logs.is_shared:
+            # Files that wait until they can be moved to the server.
+            places.append(FileLogs(self._root, clock=self._clock, lanes=self._lanes))
+        found = [(logs, path) for logs in places for path in await self._run(logs.paths)]
         anywhere = [Words(text=text) for text in sorted({one.text for one in words})] if told else []
         done: builtins.list[Redacted] = []
         stale: builtins.list[str] = []
-        for path in paths:
+        for logs, path in found:
             session_id = session_id_of(path) or ""
-            if only_open and await self._run(partial(self._logs.writer, session_id)) is None:
+            if only_open and await self._run(partial(logs.writer, session_id)) is None:
                 continue
             try:
                 entry = await self._run(
-                    lambda path=path, session_id=session_id: redact_log(  # type: ignore[misc]
-                        self._logs,
+                    lambda logs=logs, path=path, session_id=session_id: redact_log(  # type: ignore[misc]
+                        logs,
                         path,
                         session_id,
                         words=anywhere if session_id in told else words,
@@ -460,7 +464,7 @@ class SessionStore:
             except StorageError as error:
                 entry = Redacted(session_id=session_id, error=str(error))
             if entry is not None:
-                open_in = await self._run(partial(self._logs.writer, session_id))
+                open_in = await self._run(partial(logs.writer, session_id))
                 done.append(replace(entry, open_in=open_in))
                 stale.append(name_of(self._root, path))
         # Includes the logs that an earlier, interrupted call rewrote.
