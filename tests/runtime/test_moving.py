@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -222,13 +223,15 @@ async def test_a_backup_holds_what_is_on_the_server(server: Server, tmp_path: Pa
     await remember(home)
     files = logs(home)
     await migrate(settings_of(home), url)
-    archive = tmp_path / "b.tar.gz"
+    archive = home / "b.tar.gz"
     subprocess.run(
         [sys.executable, "-m", "satchel", "backup", str(archive)],
         env={**os.environ, "SATCHEL_HOME": str(home)},
         check=True,
         capture_output=True,
     )
+    with tarfile.open(archive) as packed:
+        assert len([name for name in packed.getnames() if Path(name).name in files]) == len(files)
     restore(archive, tmp_path / "restored", clock=SystemClock())
     assert await digest(tmp_path / "restored" / "satchel.db") == await digest(url)
     assert logs(tmp_path / "restored") == files

@@ -115,7 +115,13 @@ def back_up(
             count = 0
             if copy.exists():
                 archive.add(copy, "satchel.db", recursive=False)
-            others = {database.resolve(), target.resolve(), part.resolve(), copy.resolve()}
+            others = {
+                database.resolve(),
+                target.resolve(),
+                part.resolve(),
+                copy.resolve(),
+                elsewhere.resolve(),
+            }
             more = _files(elsewhere, set(), left_out) if add is not None else ()
             beside = ((path, f"sessions/{name}") for path, name in more)
             for path, name in chain(_files(home, others, left_out), beside):
@@ -311,12 +317,14 @@ def _files(home: Path, others: set[Path], left_out: list[str]) -> Iterator[tuple
             real = path.resolve()
             if path.is_symlink() and not (is_users and real.exists()):
                 left_out.append(str(name))
+            elif real in others:
+                continue
             elif path.is_dir():
                 if real in above or any(real in one.parents for one in above):
                     left_out.append(str(name))
                 else:
                     waiting.append((path, name, above | {real}))
-            elif path.is_file() and real not in others:
+            elif path.is_file():
                 yield real, str(name)
 
 
