@@ -275,39 +275,55 @@ class RowLogs(Logs):
             if row is None:
                 return 0
             now = _now(connection)
-            if row.writer and row.until > now and not _is_gone(row.writer):
+            # A lease of this process that isn't held could not be given back.
+            if row.writer not in ("", self.me) and row.until > now and not _is_gone(row.writer):
                 raise _in_use(session_id, row.writer)
             _change(connection, session_id, writer=self.me, epoch=row.epoch + 1, until=now + _LEASE_MS)
             return int(row.epoch) + 1
 
-        lease = _Lease(self, session_id, self.database.write_blocking(take))
+        lease = _Lease(self, session_id, 0)
         with self._leasing:
+            if any(other.session_id == session_id for other in self._leases):
+                raise _in_use(session_id, self.me)
             self._leases.add(lease)
             if self._renewing is None:
                 self._renewing = threading.Event()
                 threading.Thread(
                     target=self._renew, args=(self._renewing,), daemon=True, name="satchel-leases"
                 ).start()
+        try:
+            lease.epoch = self.database.write_blocking(take)
+        except BaseException:
+            self.drop(lease)
+            raise
         return lease
 
     def _renew(self, ended: threading.Event) -> None:
         """Renew this process's leases until it has none. What fails is tried again; the epoch guards the log."""
 
         def renew(connection: Connection) -> None:
-            own = update(conversations).where(conversations.c.writer == self.me)
+            with self._leasing:
+                held = [lease.session_id for lease in self._leases]
+            own = update(conversations).where(
+                conversations.c.writer == self.me, conversations.c.session_id.in_(held)
+            )
             connection.execute(own.values(until=_NOW + _LEASE_MS))
 
         while not ended.wait(_RENEW_S):
             with suppress(SatchelError, RuntimeError):  # the server is away, or the database is being closed
                 self.database.write_blocking(renew)
 
-    def let_go(self, lease: _Lease) -> None:
-        """Let another writer have what is leased. If the server is away, the lease ends by itself."""
+    def drop(self, lease: _Lease) -> None:
+        """Renew a lease no more."""
         with self._leasing:
             self._leases.discard(lease)
             if not self._leases and self._renewing is not None:
                 self._renewing.set()
                 self._renewing = None
+
+    def let_go(self, lease: _Lease) -> None:
+        """Let another writer have what is leased. If the server is away, the lease ends by itself."""
+        self.drop(lease)
         if lease.epoch:
             with suppress(SatchelError):
                 self.database.write_blocking(
@@ -582,6 +598,8 @@ class RowJournal(Journal):
         if not lasting:
             return ()
         async with self._order:
+            # If the first batch's acknowledgement is lost, the lease has to be given back all the same.
+            self._lease.epoch = self._lease.epoch or 1
             while True:
                 if forgotten is not None and self._taken:
                     taken, self._taken = self._taken, None
@@ -596,7 +614,7 @@ class RowJournal(Journal):
                 if generation is not None:
                     break
                 await self._follow()
-            self._generation, self._lease.epoch = generation, self._lease.epoch or 1
+            self._generation = generation
             self._kept += (zlib.compress(line, 1) for line in raw)
             for record in records:
                 add_cost(self._costs, record)
@@ -629,7 +647,8 @@ class RowJournal(Journal):
         """Check that this journal may still write the log with this row."""
         if row is None:
             raise self._removed()
-        if row.writer != self._logs.me or row.epoch != (self._lease.epoch or 1):
+        if row.writer != self._logs.me or row.epoch != self._lease.epoch:
+            self._logs.drop(self._lease)
             self._broken = SessionInUse(
                 f"Session {self.session_id} was taken over"
                 + (f" by {_who(row.writer)}" if row.writer else "")
