@@ -19,7 +19,7 @@ from sqlalchemy import Connection, text
 from satchel.clock import ManualClock
 from satchel.errors import SessionInUse, StorageError, UsageError
 from satchel.events import Event, Notice
-from satchel.sessions import SessionStore, Words
+from satchel.sessions import SessionStore, Words, moving
 from satchel.sessions.moving import copy_conversations, take_in
 from satchel.storage import HEAD, Database
 from tests.postgresql import Server, server_of
@@ -325,6 +325,52 @@ async def test_forgetting_reaches_a_file_that_waits_to_be_moved(url: str, tmp_pa
         assert await take_in(root, local, there, clock=ManualClock()) == []
         assert [info.id for info in await rows.list()] == ["s1"]
         assert not await rows.search("heron")
+
+
+@requirement("storage:postgres:conversations")
+async def test_a_move_that_was_killed_after_its_last_file_leaves_no_words_in_the_home(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "sessions"
+    async with Database.open(tmp_path / "satchel.db") as local, Database.open(url) as there:
+        files = SessionStore(root, local, clock=ManualClock())
+        async with await files.create("/w", session_id="s1") as journal:
+            await journal.append([started("s1", "/w"), *exchange("The heron nests", "Noted.")])
+        assert len(await files.search("heron")) == 1
+
+        def killed(connection: Connection) -> None:
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patch:
+            patch.setattr(moving, "_clear_local", killed)
+            with pytest.raises(KeyboardInterrupt):
+                await take_in(root, local, there, clock=ManualClock())
+        assert not list(root.rglob("*.jsonl"))
+        assert await take_in(root, local, there, clock=ManualClock()) == []
+        assert b"heron" not in (tmp_path / "satchel.db").read_bytes()
+
+
+@requirement("storage:postgres:conversations")
+async def test_a_session_is_held_once_in_a_process_and_opens_again_if_its_release_was_lost(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with Database.open(url) as database:
+        store = SessionStore(tmp_path / "sessions", database, clock=ManualClock())
+        journal = await store.create("/w", session_id="s1")
+        with pytest.raises(SessionInUse, match="already open in this process"):
+            await store.create("/w", session_id="s1")
+        await journal.append([started("s1", "/w"), note("first")])
+
+        def away(function: object) -> None:
+            raise StorageError("The server is away.")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(database, "write_blocking", away)
+            await journal.aclose()
+        async with await store.open("s1") as journal:
+            await journal.append([note("second")])
+        assert await texts(store, "s1") == ["first", "second"]
+        assert await store.writer("s1") is None
 
 
 @requirement("storage:postgres:conversations")

@@ -14,7 +14,15 @@ from satchel.sessions.files import FileLogs
 from satchel.sessions.index import clear_index
 from satchel.sessions.journal import Lanes
 from satchel.sessions.rows import RowLogs
-from satchel.sessions.tables import conversation_lines, conversations, session_client_place, session_inbox
+from satchel.sessions.tables import (
+    conversation_lines,
+    conversations,
+    session_client_place,
+    session_inbox,
+    session_log,
+    session_passage,
+    session_settled,
+)
 from satchel.storage import Database
 
 __all__ = ["NO_CONVERSATIONS", "clear_conversations", "copy_conversations", "digest_conversations", "take_in"]
@@ -43,12 +51,15 @@ async def take_in(root: Path, local: Database | None, server: Database, *, clock
         StorageError: Some can't be moved; they are still files.
     """
     files = FileLogs(root, clock=clock, lanes=Lanes())
-    if not await anyio.to_thread.run_sync(files.paths):
+    has_files = bool(await anyio.to_thread.run_sync(files.paths))
+    # A call that was killed after the last file was removed left what the home's database has of them.
+    if not has_files and (local is None or not (local.is_scrub_due or await local.read(_has_local))):
         return []
     if local is not None:
         await _copy_beside(local, server)
     left = await anyio.to_thread.run_sync(RowLogs(root, server, clock=clock, lanes=Lanes()).take_in, files)
     if local is not None:
+        await local.expect_scrub()
         await local.write(_clear_local)
         await local.scrub()
     return left
@@ -77,6 +88,11 @@ def clear_conversations(connection: Connection) -> None:
     clear_index(connection)
     for table in (conversation_lines, conversations, *(table for table, _ in _BESIDE)):
         connection.execute(delete(table))
+
+
+def _has_local(connection: Connection) -> bool:
+    tables = (session_log, session_passage, session_settled, *(table for table, _ in _BESIDE))
+    return any(connection.execute(select(table).limit(1)).first() is not None for table in tables)
 
 
 def _clear_local(connection: Connection) -> None:
