@@ -281,8 +281,11 @@ async def test_conversations_in_files_move_to_the_server_and_back_with_what_wait
         assert len(await files.search("heron")) == 3
         before = {path: path.read_bytes() for path in root.rglob("*.jsonl")}
         journal = await files.open("s2")
+        unreadable = s3.with_name("2099-01-01_000000_zzz.jsonl")
+        unreadable.mkdir()
         held = await take_in(root, local, there, clock=ManualClock())
-        assert held == ["s2"]
+        assert held == ["zzz", "s2"]
+        unreadable.rmdir()
         await journal.aclose()
         # As if a call had been killed between writing and removing: it removes what it finds written.
         s1 = next(path for path in before if path.name.endswith("_s1.jsonl"))
@@ -371,6 +374,27 @@ async def test_a_session_is_held_once_in_a_process_and_opens_again_if_its_releas
             await journal.append([note("second")])
         assert await texts(store, "s1") == ["first", "second"]
         assert await store.writer("s1") is None
+
+
+@requirement("storage:postgres:conversations")
+async def test_results_that_cannot_be_removed_keep_their_conversation_so_that_it_can_be_deleted_again(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with machine(url, tmp_path / "a") as store:
+        async with await store.create("/w", session_id="s1") as journal:
+            await journal.append([started("s1", "/w"), *exchange("hello", "there")])
+            journal.spill_dir.mkdir(parents=True)
+            (journal.spill_dir / "long.txt").write_text("words")
+
+        def denied(folder: Path) -> None:
+            raise PermissionError(13, "Permission denied", str(folder))
+
+        with monkeypatch.context() as patch:
+            patch.setattr("satchel.sessions.rows.shutil.rmtree", denied)
+            with pytest.raises(StorageError):
+                await store.delete("s1")
+        await store.delete("s1")
+        assert not list(tmp_path.rglob("long.txt"))
 
 
 @requirement("storage:postgres:conversations")

@@ -50,7 +50,8 @@ def migrate_database(to: str, yes: bool) -> None:
     )
     for session_id in done.left:
         tell(
-            f"! Session {session_id} stays a file: another process has it open, or another one has its id there."
+            f"! Session {session_id} stays a file: another process has it open, it can't be read or removed, "
+            "or another one has its id there."
         )
     if not done.is_clean:
         tell(

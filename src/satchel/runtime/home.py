@@ -598,7 +598,8 @@ async def _shared(
         else:
             if left:
                 text = (
-                    f"Another process has them open, or there are others with their ids: {', '.join(left)}."
+                    "Another process has them open, they can't be read or removed, or there are others with their "
+                    f"ids: {', '.join(left)}."
                 )
                 notices.post(
                     Notice(part="sessions", text=f"Some conversations stay files, out of lists. {text}")

@@ -12,7 +12,7 @@ import shutil
 import socket
 import threading
 import zlib
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -391,25 +391,26 @@ class RowLogs(Logs):
             self.database.note_scrub(connection)
             _delete(connection, _id(path))
 
-        self.database.write_blocking(write)
+        # First, so that what can't be removed is found again with the conversation.
         spill = path.with_suffix(".spill")
         try:
             if spill.is_dir() and not spill.is_symlink():
                 shutil.rmtree(spill)
         except OSError as error:
             raise unwritable(spill, error) from error
+        self.database.write_blocking(write)
 
     def rewrite(self, path: Path, rewriting: Rewriting) -> None:
         """See `Logs.rewrite`."""
         session_id = _id(path)
 
-        def changes(reads: _Reads) -> tuple[Any, list[tuple[int, bytes]]]:
-            head = reads(lambda connection: _head(connection, session_id))
+        def changes(connection: Connection) -> tuple[Any, list[tuple[int, bytes]]]:
+            head = _head(connection, session_id)
             if head is None:
                 return None, []
 
             def rows() -> Iterator[tuple[int, bytes]]:
-                return self.rows(session_id, most=head.last_seq, reads=reads)
+                return self.rows(session_id, most=head.last_seq, reads=lambda read: read(connection))
 
             lines = rewriting(lambda: (raw for _, raw in rows()))
             pairs = () if lines is None else zip(rows(), lines, strict=True)
@@ -431,12 +432,13 @@ class RowLogs(Logs):
             return True
 
         for _ in range(_OFTEN):
-            head, changed = changes(self.database.read_blocking)
+            # One snapshot, because the log may be removed meanwhile.
+            head, changed = self.database.read_blocking(changes)
             if not changed or self.database.write_blocking(lambda c: write(c, head, changed)):  # noqa: B023
                 return
 
         def alone(connection: Connection) -> None:
-            head, changed = changes(lambda function: function(connection))
+            head, changed = changes(connection)
             if changed:
                 write(connection, head, changed)
 
@@ -448,10 +450,11 @@ class RowLogs(Logs):
         """Move logs in files here, each when it was written and read back. What was spilled from them stays.
 
         Returns:
-            The ids of those that stay files: another process has them open, or there is another log with that id here.
+            The ids of those that stay files: another process has them open, they can't be read or removed, or there is
+            another log with that id here.
 
         Raises:
-            StorageError: One can't be read or written. The others that are still files stay so.
+            StorageError: The server failed. Those that are still files stay so.
         """
         left: list[str] = []
         for path in files.paths():
@@ -462,13 +465,11 @@ class RowLogs(Logs):
                 left.append(session_id)
                 continue
             try:
-                lines: list[tuple[int, bytes]] = []
-                for line in files.lines(path):
-                    if line.is_whole:
-                        known = lines[-1][0] if lines else 0
-                        own = line.record.seq if line.record is not None else 0
-                        seq = max(known + 1, own if own < _MOST_SEQ else 0)
-                        lines.append((seq, line.raw.rstrip(b"\n")))
+                try:
+                    lines = _numbered(files.lines(path))
+                except StorageError:
+                    left.append(session_id)
+                    continue
                 if self.file(path) is None:
                     self._write_whole(path, lines)
                 # What went on here since another machine had this file has more.
@@ -478,8 +479,8 @@ class RowLogs(Logs):
                     path.unlink()
                 else:
                     left.append(session_id)
-            except OSError as error:
-                raise unwritable(path, error) from error
+            except OSError:
+                left.append(session_id)
             finally:
                 hold.release()
         return left
@@ -510,6 +511,17 @@ class RowLogs(Logs):
         here = self.rows(_id(path))
         own = (line for line in raw_lines(path) if line.strip())
         return all(line.rstrip(b"\n") == next(here, (0, b"\n"))[1][:-1] for line in own)
+
+
+def _numbered(lines: Iterable[LogLine]) -> list[tuple[int, bytes]]:
+    """The whole lines of a file, each with a number above the one before."""
+    found: list[tuple[int, bytes]] = []
+    for line in lines:
+        if line.is_whole:
+            known = found[-1][0] if found else 0
+            own = line.record.seq if line.record is not None else 0
+            found.append((max(known + 1, own if own < _MOST_SEQ else 0), line.raw.rstrip(b"\n")))
+    return found
 
 
 def start_log(
