@@ -390,7 +390,7 @@ class SessionStore:
         Raises:
             StorageUnwritable, StorageError: It can't be read or replaced, and is unchanged.
         """
-        if await self._run(lambda: is_compressed(info.path)):
+        if self._logs.is_shared or await self._run(lambda: is_compressed(info.path)):
             return False
         try:
             hold = await self._run(lambda: self._logs.hold(info.id))
