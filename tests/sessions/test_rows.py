@@ -372,8 +372,10 @@ async def test_a_session_is_held_once_in_a_process_and_opens_again_if_its_releas
             await journal.aclose()
         async with await store.open("s1") as journal:
             await journal.append([note("second")])
-        assert await texts(store, "s1") == ["first", "second"]
-        assert await store.writer("s1") is None
+            assert await texts(store, "s1") == ["first", "second"]
+            run(url, "UPDATE conversations SET epoch = epoch + 1")
+            with pytest.raises(SessionInUse, match="taken over"):
+                await journal.append([note("third")])
 
 
 @requirement("storage:postgres:conversations")

@@ -57,16 +57,19 @@ class Moved:
     is_clean: bool
 
 
-async def check_place(settings: Settings, where: str) -> None:
+async def check_place(settings: Settings, where: str) -> str:
     """Check that the setting `database` can become this, without changing anything.
+
+    Returns:
+        What the user loses sight of, or "".
 
     Raises:
         ConfigError: The URL is wrong.
         Refused: The home has memories, which only `migrate` takes along.
         StorageError: The server can't be reached, or has tables of another program there.
     """
-    if not is_server(where):
-        return  # a server that is gone must not keep anybody from using the file
+    if not is_server(where):  # a server that is gone must not keep anybody from using the file
+        return _NOT_SHOWN if is_server(settings.database_location) else ""
     from satchel.storage.postgresql import look  # noqa: PLC0415 - the driver takes 0.3 s of CPU
 
     look(where)
@@ -75,6 +78,7 @@ async def check_place(settings: Settings, where: str) -> None:
         async with Database.open(file) as database:
             if await database.read(has_rows):
                 raise Refused("The home has memories. `satchel migrate-database --to URL` moves them there.")
+    return ""
 
 
 async def migrate(settings: Settings, to: str) -> Moved:
@@ -168,6 +172,10 @@ async def migrate(settings: Settings, to: str) -> Moved:
         )
 
 
+_NOT_SHOWN: Final = (
+    "Memories and conversations on the server stay there and are not shown. To move them, set the URL again, "
+    "and use `satchel migrate-database --to sqlite`."
+)
 _ON_A_SERVER: Final = "The memories are on a server already; move them to sqlite first."
 
 
