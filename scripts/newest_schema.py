@@ -8,12 +8,13 @@ from __future__ import annotations
 from sqlalchemy import Connection
 
 from satchel.memory.store.tables import metadata
+from satchel.sessions import tables as sessions
 from satchel.storage import HEAD, migrate, sqlite
 from satchel.storage.dialect import create_statements
 from satchel.storage.schema import NEWEST
 
 NEWEST_POSTGRESQL = NEWEST.with_name("newest_postgresql.sql")
-"""On a server are the tables of memory alone; what describes the folders of a home stays in its file."""
+"""On a server are memory and conversations; what describes the folders of a home stays in its file."""
 
 
 def newest_sql() -> str:
@@ -38,7 +39,10 @@ def _statements(connection: Connection) -> list[str]:
 
 def newest_postgresql() -> str:
     """The same for PostgreSQL."""
-    return ";\n\n".join(create_statements(metadata)) + ";\n"
+    tables = [
+        each for some in (metadata, sessions.rows, sessions.metadata) for each in create_statements(some)
+    ]
+    return ";\n\n".join([*tables, *sessions.SERVER_ONLY]) + ";\n"
 
 
 if __name__ == "__main__":

@@ -5,21 +5,26 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 
 import pytest
 
-from satchel.clock import SystemClock
+from satchel.clock import Clock, SystemClock
 from satchel.config import Settings, load
 from satchel.errors import Refused, StorageError, UsageError
+from satchel.events import Notice
 from satchel.memory.transfer.moving import count_rows, digest_rows
 from satchel.runtime.backup import restore
 from satchel.runtime.home import Home
 from satchel.runtime.moving import migrate
 from satchel.runtime.serving import announced
+from satchel.sessions import SessionStore
+from satchel.sessions.moving import NO_CONVERSATIONS, copy_conversations, digest_conversations
 from satchel.storage import Database
 from tests.postgresql import Server, server_of
 from tests.requirements import requirement
+from tests.sessions.worlds import exchange, started
 
 pytestmark = pytest.mark.anyio
 
@@ -45,6 +50,22 @@ async def remember(home: Path) -> None:
         await opened.memory.pin(first)
         gone = await opened.memory.add("The code is in the drawer.", session="s", turn=1)
         await opened.memory.forget([gone])
+        async with await opened.sessions.create(home, session_id="s1") as journal:
+            await journal.append(
+                [started("s1", str(home)), *exchange("The heron nests by the mill", "Noted.")]
+            )
+
+
+def logs(home: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in (home / "sessions").rglob("*.jsonl")}
+
+
+async def said_in(home: Path) -> list[tuple[str, int]]:
+    """Where a home finds what was said, in all of its conversations."""
+    async with Home.open(settings_of(home)) as opened:
+        hits = await opened.sessions.search("heron")
+        assert [info.id for info in await opened.sessions.list()] == [hit.session_id for hit in hits]
+        return [(hit.session_id, hit.turn) for hit in hits]
 
 
 async def digest(where: Path | str) -> str:
@@ -58,9 +79,11 @@ async def test_every_row_moves_there_and_back_and_nothing_stays_behind(
 ) -> None:
     home, url = tmp_path / "home", server.url(server.schema_for(tmp_path))
     await remember(home)
-    before = await digest(home / "satchel.db")
+    before, files = await digest(home / "satchel.db"), logs(home)
     moved = await migrate(settings_of(home), url)
-    assert moved.rows["memories"] == 1
+    assert (moved.rows["memories"], moved.conversations) == (1, 1)
+    assert logs(home) == {}
+    assert b"heron" not in (home / "satchel.db").read_bytes()
     assert settings_of(home).database == url
     assert await digest(url) == before
     async with Database.open(home / "satchel.db") as file:
@@ -74,15 +97,19 @@ async def test_every_row_moves_there_and_back_and_nothing_stays_behind(
         # What was forgotten in the file is known on the server, whose numbers go on where the file's ended.
         assert opened.memory.rebuilt.memories == 0
         await opened.memory.add("The plumber is called Meier.")
+    assert await said_in(home) == [("s1", 1)]
     with pytest.raises(Refused, match="sqlite first"):
         await migrate(settings_of(home), server.url("elsewhere"))
     back = await migrate(settings_of(home), "sqlite")
-    assert back.rows["memories"] == 2
+    assert (back.rows["memories"], back.conversations) == (4, 1)
     async with Database.open(url) as database:
         assert not any((await database.read(count_rows)).values())
+        assert await database.read(digest_conversations) == NO_CONVERSATIONS
+    assert logs(home) == files
+    assert await said_in(home) == [("s1", 1)]
     async with Home.open(settings_of(home)) as opened:
         assert opened.memory is not None
-        assert (await opened.memory.stats()).memories == 2
+        assert (await opened.memory.stats()).memories == 4
     with pytest.raises(UsageError):
         await migrate(settings_of(home), "mysql://elsewhere")
 
@@ -110,24 +137,27 @@ async def test_a_move_back_that_is_killed_goes_on_and_numbers_are_not_given_twic
     server: Server, tmp_path: Path
 ) -> None:
     home, url = tmp_path / "home", server.url(server.schema_for(tmp_path))
-    async with Home.open(settings_of(home)) as opened:
-        assert opened.memory is not None
-        await opened.memory.add("The plumber is called Meier.")
+    await remember(home)
+    files = logs(home)
     await migrate(settings_of(home), url)
-    killed = subprocess.run(
-        [sys.executable, "-c", _KILLED, str(home), "sqlite", "clear_rows"], check=False, capture_output=True
-    )
-    assert killed.returncode == -9, killed.stderr
-    with pytest.raises(Refused, match="Another move"):
-        await migrate(settings_of(home), url)
+    for moment in ("set_value", "clear_rows", "clear_conversations"):
+        killed = subprocess.run(
+            [sys.executable, "-c", _KILLED, str(home), "sqlite", moment], check=False, capture_output=True
+        )
+        assert killed.returncode == -9, killed.stderr
+        with pytest.raises(Refused, match="Another move"):
+            await migrate(settings_of(home), url)
+        assert logs(home) == files
     await migrate(settings_of(home), "sqlite")
+    assert logs(home) == files
     async with Database.open(url) as database:
         assert not any((await database.read(count_rows)).values())
+        assert await database.read(digest_conversations) == NO_CONVERSATIONS
     async with Home.open(settings_of(home)) as opened:
         assert opened.memory is not None
-        for word in ("kestrel", "heron"):
-            await opened.memory.forget([await opened.memory.add(f"The {word} nests by the mill.")])
-        assert (await opened.memory.stats()).forgotten == 2
+        for word in ("kestrel", "owl"):
+            await opened.memory.forget([await opened.memory.add(f"The {word} sleeps in the attic.")])
+        assert (await opened.memory.stats()).forgotten == 3
 
 
 @requirement("storage:postgres:moving")
@@ -166,7 +196,9 @@ anyio.run(moving.migrate, settings_of(Path(sys.argv[1])), sys.argv[2])
 
 
 @requirement("storage:postgres:moving")
-@pytest.mark.parametrize("moment", ["copy_rows", "digest_rows", "set_value", "clear_rows", "scrub"])
+@pytest.mark.parametrize(
+    "moment", ["copy_rows", "digest_rows", "set_value", "clear_rows", "take_in", "scrub"]
+)
 async def test_a_move_that_is_killed_goes_on(server: Server, tmp_path: Path, moment: str) -> None:
     home, url = tmp_path / "home", server.url(server.schema_for(tmp_path))
     await remember(home)
@@ -178,27 +210,54 @@ async def test_a_move_that_is_killed_goes_on(server: Server, tmp_path: Path, mom
         capture_output=True,
     )
     assert killed.returncode == -9, killed.stderr
-    assert (settings_of(home).database == url) is (moment in ("clear_rows", "scrub"))
+    assert (settings_of(home).database == url) is (moment in ("clear_rows", "take_in", "scrub"))
     await migrate(settings_of(home), url)
     assert await digest(url) == before
     async with Database.open(home / "satchel.db") as file:
         assert not any((await file.read(count_rows)).values())
+    assert logs(home) == {}
+    assert await said_in(home) == [("s1", 1)]
+
+
+@requirement("storage:postgres:moving")
+async def test_a_conversation_that_goes_on_while_it_moves_back_stays_on_the_server(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home, url = tmp_path / "home", server.url(server.schema_for(tmp_path))
+    await remember(home)
+    await migrate(settings_of(home), url)
+
+    async def and_more(root: Path, there: Database, local: Database, *, clock: Clock) -> int:
+        count = await copy_conversations(root, there, local, clock=clock)
+        async with await SessionStore(root, there, clock=clock).open("s1") as journal:
+            await journal.append([Notice(part="test", text="more")])
+        return count
+
+    monkeypatch.setattr("satchel.runtime.moving.copy_conversations", and_more)
+    with pytest.raises(Refused, match="A conversation in .* changed"):
+        await migrate(settings_of(home), "sqlite")
+    assert settings_of(home).database == url
+    assert await said_in(home) == [("s1", 1)]
 
 
 @requirement("storage:postgres:backup")
 async def test_a_backup_holds_what_is_on_the_server(server: Server, tmp_path: Path) -> None:
     home, url = tmp_path / "home", server.url(server.schema_for(tmp_path))
     await remember(home)
+    files = logs(home)
     await migrate(settings_of(home), url)
-    archive = tmp_path / "b.tar.gz"
+    archive = home / "b.tar.gz"
     subprocess.run(
         [sys.executable, "-m", "satchel", "backup", str(archive)],
         env={**os.environ, "SATCHEL_HOME": str(home)},
         check=True,
         capture_output=True,
     )
+    with tarfile.open(archive) as packed:
+        assert len([name for name in packed.getnames() if Path(name).name in files]) == len(files)
     restore(archive, tmp_path / "restored", clock=SystemClock())
     assert await digest(tmp_path / "restored" / "satchel.db") == await digest(url)
+    assert logs(tmp_path / "restored") == files
 
 
 @requirement("storage:postgres:moving")
@@ -220,7 +279,7 @@ async def test_no_setting_leaves_memories_behind_and_a_server_that_is_gone_keeps
     assert "migrate-database" in set_to(url).stderr
     assert settings_of(home).database == ""
     (home / "config.toml").write_text('database = "postgresql://a@127.0.0.1:1/b"\n')
-    assert set_to("").returncode == 0
+    assert "not shown" in set_to("").stderr
     assert settings_of(home).database == ""
 
 

@@ -13,6 +13,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import anyio
+import psycopg
 import pytest
 from sqlalchemy import Connection
 from sqlalchemy import text as sql
@@ -34,11 +35,14 @@ from satchel.events import (
     SessionTitled,
 )
 from satchel.messages import Message, TextBlock, ThinkingBlock, Usage
-from satchel.sessions import SessionStore, Words, index, spending
-from satchel.sessions.index import LogFile, SessionIndex
+from satchel.sessions import LogFile, SessionStore, Words, files, index
+from satchel.sessions.index import SessionIndex
 from satchel.sessions.log import LogLine, read_lines
+from satchel.sessions.logs import Logs
+from satchel.sessions.places import session_id_of
 from satchel.spacing import Finder
 from satchel.storage import Database
+from tests.postgresql import server_of
 from tests.requirements import requirement
 from tests.sessions.worlds import (
     SPENT,
@@ -55,7 +59,7 @@ from tests.sessions.worlds import (
 
 pytestmark = pytest.mark.anyio
 
-WITHOUT, WITH = "without the index", "with the index"
+WITHOUT, WITH, SERVER = "without the index", "with the index", "on a server"
 
 
 class Interrupted(Exception):
@@ -69,6 +73,7 @@ class World:
         self.folder = folder
         self.database = database
         self.clock = ManualClock()
+        self.url: str | None = None
         self.store = SessionStore(folder / "sessions", database, clock=self.clock)
 
     async def session(self, id: str, *events: Event, cwd: str = "/w") -> Path:
@@ -77,17 +82,59 @@ class World:
             await journal.append([started(id, cwd), *events])
         return journal.path
 
+    def another(self) -> SessionStore:
+        """A store of another program, which knows nothing yet."""
+        database = self.database if self.url is not None else None
+        return SessionStore(self.folder / "sessions", database, clock=self.clock)
+
+    def log(self, path: Path) -> bytes:
+        """The lines of a log."""
+        if self.url is None:
+            return path.read_bytes()
+        query = "SELECT line FROM conversation_lines WHERE session_id = %s ORDER BY seq"
+        with psycopg.connect(self.url) as connection:
+            return b"".join(line + b"\n" for (line,) in connection.execute(query, [session_id_of(path)]))
+
+    def everything(self) -> bytes:
+        """All that is kept anywhere."""
+        found = everything_below(self.folder)
+        if self.url is not None:
+            with psycopg.connect(self.url) as connection:
+                for (table,) in connection.execute(
+                    "SELECT tablename FROM pg_tables WHERE schemaname = current_schema()"
+                ):
+                    for row in connection.execute(f'SELECT * FROM "{table}"'.encode()):
+                        found += repr(row).encode() + b"\n"
+        return found
+
     async def found(self, query: str) -> list[tuple[str, int, str]]:
         return sorted((hit.session_id, hit.turn, hit.kind) for hit in await self.store.search(query))
 
 
-@pytest.fixture(params=[WITHOUT, WITH])
-async def world(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[World]:
+@pytest.fixture(params=[WITHOUT, WITH, SERVER])
+async def world(
+    request: pytest.FixtureRequest, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[World]:
     if request.param == WITHOUT:
         yield World(tmp_path, None)
-    else:
+    elif request.param == WITH:
         async with Database.open(tmp_path / "satchel.db") as database:
             yield World(tmp_path, database)
+    else:
+        server = server_of(tmp_path_factory)
+        url = server.url(server.schema_for(tmp_path))
+        async with Database.open(url) as database:
+            world = World(tmp_path, database)
+            world.url = url
+            yield world
+
+
+@pytest.fixture
+def in_files(world: World) -> World:
+    """For what only a log in a file can meet."""
+    if world.url is not None:
+        pytest.skip("the logs are rows")
+    return world
 
 
 @requirement("sessions:list")
@@ -141,7 +188,7 @@ async def test_pinned_sessions_come_first_and_archived_ones_and_builds_are_left_
     await file("s2", SessionFiled(archived=True))
     await file("s3", SessionTitled(title="Mine"), SessionTitled(title="A model's", by="model"))
     # A store that knows nothing yet reads the same from the logs.
-    for store in (world.store, SessionStore(world.folder / "sessions", None, clock=world.clock)):
+    for store in (world.store, world.another()):
         assert [info.id for info in await store.listed()] == ["s1", "s3"]
         assert [info.id for info in await store.listed(archived=True)] == ["s2"]
         assert (await store.info("s3")).title == "Mine"
@@ -176,9 +223,9 @@ async def test_a_branch_repeats_what_came_before_a_turn_and_costs_and_finds_it_o
                 SessionFiled(pinned=True),
             ]
         )
-    before = path.read_bytes()
+    before = world.log(path)
     id = await world.store.branch("s1", 2)
-    assert path.read_bytes() == before
+    assert world.log(path) == before
     info, log = await world.store.info(id), await world.store.load(id)
     assert (info.branch_of, info.branch_turn, info.turns, info.title, info.pinned) == ("s1", 2, 1, "", False)
     assert info.usage == Usage()
@@ -255,6 +302,8 @@ async def test_what_is_added_after_a_search_is_found_by_the_next(world: World) -
         await journal.append([said("plums", turn=2)])
         assert await world.found("plums") == [("s1", 2, "user")]
         assert await world.found("apples") == [("s1", 1, "user")]
+    if world.url is not None:
+        return
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join(line.replace(b"apples", b"pears!") for line in lines))
     os.utime(path, ns=(1, 1))
@@ -317,10 +366,11 @@ async def test_delete_takes_the_log_its_spilled_results_and_its_words_in_the_ind
     path = await world.session("s1", *exchange("apples", "red"))
     await world.session("s2", *exchange("apples too", "green"))
     spill = path.with_suffix(".spill")
-    spill.mkdir()
+    spill.mkdir(parents=True)
     (spill / "c1.txt").write_text("apples")
     # Left by a process that was killed while it took words out of the log.
-    path.with_suffix(".rewriting").write_text("apples")
+    if world.url is None:
+        path.with_suffix(".rewriting").write_text("apples")
     assert await world.found("apples") == [("s1", 1, "user"), ("s2", 1, "user")]
     async with await world.store.open("s1"):
         with pytest.raises(StorageLocked):
@@ -329,7 +379,7 @@ async def test_delete_takes_the_log_its_spilled_results_and_its_words_in_the_ind
     assert (path.exists(), spill.exists()) == (False, False)
     assert await world.found("apples") == [("s2", 1, "user")]
     await world.store.delete("s2")
-    assert b"apples" not in everything_below(world.folder)
+    assert b"apples" not in world.everything()
     with pytest.raises(NotFound):
         await world.store.delete("s1")
 
@@ -368,7 +418,7 @@ async def test_words_of_400_kb_are_redacted_however_they_are_broken_into_lines(
     monkeypatch.setattr("satchel.sessions.redaction.Finder", Counted)
     await world.store.redact([Words(text=broken)])
     assert len(prepared) == 1, "the words are prepared once, not for each log"
-    log = path.read_text(encoding="utf-8")
+    log = world.log(path).decode()
     assert "Keep this: [forgotten] Thanks." in log
     assert "<i>[forgotten]</i>" in log
     assert json.dumps(json.dumps({"said": "[forgotten]"}))[1:-1] in log
@@ -402,7 +452,7 @@ async def test_redacted_words_are_gone_wherever_they_stood(world: World) -> None
     )
     await world.session("s2", said("What was it?"), surfaced(" ".join(secret.split())), *ended())
     path = await world.session("s3", *exchange("Nothing of that", "Good."))
-    untouched = path.read_bytes()
+    untouched = world.log(path)
     assert await world.found("vault") != []
 
     redaction = await world.store.redact([Words(text=secret)])
@@ -415,10 +465,10 @@ async def test_redacted_words_are_gone_wherever_they_stood(world: World) -> None
     assert spill.read_text() == "begin [forgotten] end"
     assert outside.read_text() == secret
     outside.unlink()
-    assert path.read_bytes() == untouched
+    assert world.log(path) == untouched
     assert await world.found("vault") == []
-    assert b"4711" not in everything_below(world.folder)
-    assert b"vault" not in everything_below(world.folder)
+    assert b"4711" not in world.everything()
+    assert b"vault" not in world.everything()
     log = await world.store.load("s1")
     assert log.skipped == ()
     assert [record.seq for record in log.records] == list(range(1, 10))
@@ -470,7 +520,7 @@ async def test_forgetting_that_was_interrupted_is_finished_by_the_next_in_the_in
         with contextlib.suppress(KeyboardInterrupt):
             await world.store.redact([Words(text="The vault opens with 4711")])
     await world.store.redact([Words(text="The vault opens with 4711")])
-    assert b"vault" not in everything_below(world.folder)
+    assert b"vault" not in world.everything()
 
 
 async def test_words_of_one_turn_are_forgotten_there_and_where_they_were_carried_and_nowhere_else(
@@ -571,7 +621,7 @@ async def test_an_open_session_continues_in_the_rewritten_log(world: World) -> N
         await journal.append([answered("ok")], durable=True)
     log = await world.store.load("s1")
     assert [record.seq for record in log.records] == [1, 2, 3]
-    assert b"4711" not in journal.path.read_bytes()
+    assert b"4711" not in world.log(journal.path)
 
 
 async def test_appending_while_words_are_forgotten_loses_nothing(world: World) -> None:
@@ -596,27 +646,27 @@ async def test_appending_while_words_are_forgotten_loses_nothing(world: World) -
         await world.store.redact([Words(text="4711")])
     log = await world.store.load("s1")
     assert [record.seq for record in log.records] == list(range(1, 63))
-    assert b"4711" not in journal.path.read_bytes()
+    assert b"4711" not in world.log(journal.path)
 
 
-async def test_a_log_that_cannot_be_rewritten_is_reported_and_the_others_are_done(world: World) -> None:
-    blocked = await world.session("s1", said("4711"))
-    await world.session("s2", said("4711"))
+async def test_a_log_that_cannot_be_rewritten_is_reported_and_the_others_are_done(in_files: World) -> None:
+    blocked = await in_files.session("s1", said("4711"))
+    await in_files.session("s2", said("4711"))
     blocked.with_suffix(".rewriting").mkdir()
-    redaction = await world.store.redact([Words(text="4711")])
+    redaction = await in_files.store.redact([Words(text="4711")])
     assert [(entry.session_id, entry.records) for entry in redaction.sessions] == [("s2", (2,)), ("s1", ())]
     (error,) = redaction.errors
     assert "can't be written: Is a directory" in error
     assert b"4711" in blocked.read_bytes()
 
 
-async def test_foreign_files_in_the_folder_are_ignored(world: World) -> None:
-    path = await world.session("s1", *exchange("hi", "ho"))
+async def test_foreign_files_in_the_folder_are_ignored(in_files: World) -> None:
+    path = await in_files.session("s1", *exchange("hi", "ho"))
     (path.parent / "notes.jsonl").write_text("{}")
     (path.parent / "2026-01-01_120000_.jsonl").write_text("{}")
     (path.parent / "2026-01-01_120000_x y.jsonl").write_text("{}")
     (path.parent / "2026-01-01_120000_empty.jsonl").write_text("")
-    assert [info.id for info in await world.store.list()] == ["s1"]
+    assert [info.id for info in await in_files.store.list()] == ["s1"]
 
 
 async def test_a_log_is_unsettled_until_it_is_settled_and_again_when_it_grew(world: World) -> None:
@@ -647,19 +697,18 @@ async def test_what_was_spent_on_a_day_is_known_without_reading_logs_that_did_no
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     day = "2026-01-01"
-    elsewhere = SessionStore(world.folder / "sessions", None, clock=world.clock)
+    elsewhere = world.another()
     for number in range(3):
         await world.session(f"s{number}", *exchange("hi", "hello"))
     assert await world.store.spent_on(day) == 1.5
     looked: list[str] = []
-    look = index.stat_log
+    look = files.stat_log
 
     def spy(root: Path, path: Path) -> LogFile | None:
         looked.append(path.stem[-2:])
         return look(root, path)
 
-    monkeypatch.setattr(index, "stat_log", spy)
-    monkeypatch.setattr(spending, "stat_log", spy)
+    monkeypatch.setattr(files, "stat_log", spy)
     async with await world.store.open("s1") as here, await elsewhere.open("s2") as there:
         assert await world.store.spent_on(day) == 1.5
         looked.clear()
@@ -667,7 +716,7 @@ async def test_what_was_spent_on_a_day_is_known_without_reading_logs_that_did_no
             await here.append(exchange("more", "yes"))
             await there.append(exchange("more", "yes"))
             assert await world.store.spent_on(day) == total
-        assert set(looked) == {"s2"}
+        assert set(looked) == ({"s2"} if world.url is None else set())
         world.clock.advance(24 * 3600)
         await here.append(exchange("tomorrow", "yes"))
         assert (await world.store.spent_on(day), await world.store.spent_on("2026-01-02")) == (3.5, 0.5)
@@ -687,11 +736,13 @@ async def test_a_large_log_is_indexed_in_short_transactions_and_resumes_after_an
         written: list[int] = []
         write = index._write
 
-        def spy(connection: Connection, reading: index.LogReading, known: index.KnownLog | None) -> bool:
+        def spy(
+            connection: Connection, logs: Logs, reading: index.LogReading, known: index.KnownLog | None
+        ) -> bool:
             if len(written) == 3:
                 raise Interrupted
             written.append(sum(len(passage.text) for passage in reading.passages))
-            return write(connection, reading, known)
+            return write(connection, logs, reading, known)
 
         monkeypatch.setattr(index, "_write", spy)
         with pytest.raises(Interrupted):
@@ -705,7 +756,7 @@ async def test_a_large_log_is_indexed_in_short_transactions_and_resumes_after_an
             read.append(number)
             return read_lines(path, start=start, number=number)
 
-        monkeypatch.setattr("satchel.sessions.index.read_lines", watched)
+        monkeypatch.setattr("satchel.sessions.files.read_lines", watched)
         assert await world.found("word99") == [("s1", 100, "user")]
         assert len(await world.store.search("filler", limit=200)) == 100
         assert min(read) > 30

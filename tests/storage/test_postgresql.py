@@ -14,10 +14,10 @@ from sqlalchemy import Connection, insert, select
 from satchel.errors import ConfigError, StorageError, StorageLocked, StorageTooNew
 from satchel.memory import Memory
 from satchel.memory.store.repository import among
-from satchel.memory.store.tables import metadata, spaces
+from satchel.memory.store.tables import spaces
 from satchel.storage import Database
-from satchel.storage.dialect import create_statements
 from satchel.storage.postgresql import NEWEST
+from scripts.newest_schema import newest_postgresql
 from tests.postgresql import Server, server_of
 from tests.requirements import requirement
 
@@ -40,8 +40,8 @@ def ask(url: str, query: str) -> list[tuple[object, ...]]:
         return cursor.fetchall() if cursor.description else []
 
 
-def test_the_schema_file_has_every_table_of_memory() -> None:
-    assert NEWEST.read_text(encoding="utf-8") == ";\n\n".join(create_statements(metadata)) + ";\n"
+def test_the_schema_file_has_every_table_of_memory_and_conversations() -> None:
+    assert NEWEST.read_text(encoding="utf-8") == newest_postgresql(), "run scripts/newest_schema.py"
 
 
 @requirement("storage:postgres:transactions")

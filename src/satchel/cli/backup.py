@@ -32,11 +32,11 @@ def backup(file: Path) -> None:
     """
     settings = read_settings()
     clock = SystemClock()
-    add: Callable[[Path], None] | None = None
+    add: Callable[[Path, Path], None] | None = None
     if isinstance(settings.database_location, str):
 
-        def add(copy: Path) -> None:
-            anyio.run(partial(copy_from_server, settings, copy, clock=clock))
+        def add(copy: Path, sessions: Path) -> None:
+            anyio.run(partial(copy_from_server, settings, copy, sessions, clock=clock))
 
     done = back_up(settings.home, settings.home_database, file.absolute(), clock=clock, add=add)
     data = {"file": str(done.path), "files": done.files, "bytes": done.bytes, "left_out": list(done.left_out)}

@@ -85,14 +85,17 @@ def set_(key: str, value: str) -> None:
     web pages.
     """
     settings = read_settings()
+    left = ""
     if key == "database":
         from satchel.runtime.moving import check_place  # noqa: PLC0415 - the rest needs no database
 
-        anyio.run(check_place, settings, value)
+        left = anyio.run(check_place, settings, value)
     now = set_value(settings.config_path, key, value, providers=settings.providers)
     shown = list(now) if isinstance(now, tuple) else now
     if not said_json({"key": key, "value": shown, "path": str(settings.config_path)}):
         tell(f"{key} = {_written(shown)} in {settings.config_path}")
+    if left:
+        tell(f"! {left}")
 
 
 _GRANTS = (

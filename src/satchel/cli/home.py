@@ -22,12 +22,11 @@ async def opened_home(
 
     Args:
         settings: See `read_settings`.
-        with_notices: Whether missing parts are reported.
+        with_notices: Whether all missing parts are reported; otherwise only conversations that are.
         scope: The scope of its memories.
     """
     async with Home.open(settings, scope=scope, progress=fetch_line()) as home:
-        if with_notices:
-            tell_notices(home.notices)
+        tell_notices([one for one in home.notices if with_notices or one.part == "sessions"])
         yield home
 
 

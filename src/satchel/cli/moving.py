@@ -1,4 +1,4 @@
-"""`satchel migrate-database`: memories from the home's file to a PostgreSQL server, and back."""
+"""`satchel migrate-database`: memories and conversations from the home to a PostgreSQL server, and back."""
 
 from __future__ import annotations
 
@@ -21,25 +21,38 @@ __all__ = ["migrate_database"]
 @click.option("--yes", is_flag=True, help="Don't ask.")
 @json_option
 def migrate_database(to: str, yes: bool) -> None:
-    """Move the memories to a PostgreSQL server, or back to SATCHEL_HOME.
+    """Move memories and conversations to a PostgreSQL server, or back to SATCHEL_HOME.
 
-    All rows are copied in one transaction and compared; then the setting `database` is changed, and the rows are
-    removed where they were. Killed at any moment, it can be started again. Don't put a password into the URL: set
+    Everything is copied and compared; then the setting `database` is changed, and what was copied is removed where it
+    was. Killed at any moment, it can be started again. Don't put a password into the URL: set
     PGPASSWORD, or use ~/.pgpass.
     """
     settings = read_settings()
     if not yes:
-        confirm("Move all memories, and remove them where they are now?", doing="moving")
+        confirm("Move all memories and conversations, and remove them where they are now?", doing="moving")
     done = anyio.run(partial(migrate, settings, to))
     if said_json(
-        {"source": done.source, "target": done.target, "rows": done.rows, "is_clean": done.is_clean}
+        {
+            "source": done.source,
+            "target": done.target,
+            "rows": done.rows,
+            "conversations": done.conversations,
+            "left": list(done.left),
+            "is_clean": done.is_clean,
+        }
     ):
         return
     rows = sum(done.rows.values())
     tell(
-        f"Moved {counted(done.rows.get('memories', 0), 'memory', 'memories')} ({counted(rows, 'row')}, all compared) "
+        f"Moved {counted(done.rows.get('memories', 0), 'memory', 'memories')} ({counted(rows, 'row')}) and "
+        f"{counted(done.conversations, 'conversation')}, all compared, "
         f"from {done.source} to {done.target}."
     )
+    for session_id in done.left:
+        tell(
+            f"! Session {session_id} stays a file: another process has it open, it can't be read or removed, "
+            "or another one has its id there."
+        )
     if not done.is_clean:
         tell(
             f"! Another transaction is open in {done.source}, whose files may keep the words. Move again later."

@@ -58,7 +58,10 @@ _COMMANDS = {
     "usage": ("satchel.cli.usage:usage", "Show tokens and cost by day and model."),
     "doctor": ("satchel.cli.doctor:doctor", "Check that everything works."),
     "backup": ("satchel.cli.backup:backup", "Back up everything to one file."),
-    "migrate-database": ("satchel.cli.moving:migrate_database", "Move the memories to PostgreSQL, or back."),
+    "migrate-database": (
+        "satchel.cli.moving:migrate_database",
+        "Move everything said to PostgreSQL, or back.",
+    ),
     "restore": ("satchel.cli.backup:restore", "Replace everything by a backup; the current state is kept."),
     "demo": ("satchel.cli.demo:demo", "Show in a few seconds what the program does; needs no key."),
 }

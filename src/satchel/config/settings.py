@@ -746,7 +746,8 @@ class Settings:
     )
     database: str = setting(
         "",
-        "Where memories are: a file, or postgresql://USER@HOST/NAME. Empty means satchel.db in SATCHEL_HOME.",
+        "Where memories are: a file, or postgresql://USER@HOST/NAME, where conversations are, too. Empty means "
+        "satchel.db in SATCHEL_HOME.",
         repr=False,
     )
     providers: Mapping[str, ProviderSettings] = field(default_factory=dict)

@@ -13,6 +13,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
@@ -76,7 +77,7 @@ class RestoredHome:
 
 
 def back_up(
-    home: Path, database: Path, target: Path, *, clock: Clock, add: Callable[[Path], None] | None = None
+    home: Path, database: Path, target: Path, *, clock: Clock, add: Callable[[Path, Path], None] | None = None
 ) -> Backup:
     """Write the memories, conversations, settings and tools of a home to one .tar.gz.
 
@@ -88,7 +89,7 @@ def back_up(
         database: The database file; it need not be in the home.
         target: Replaced when the backup is complete.
         clock: For the time of the backup.
-        add: Adds to the copy of the database what is kept elsewhere.
+        add: Adds to the copy of the database what is kept elsewhere, and writes conversations that are to a folder.
 
     Raises:
         NotFound: There is no home.
@@ -100,20 +101,30 @@ def back_up(
         raise StorageUnwritable(f"{target} is a folder; name a file, such as {target / 'satchel.tar.gz'}.")
     part = target.with_name(f".{target.name}.{os.getpid()}")
     copy = target.with_name(f".{target.name}.{os.getpid()}.db")
+    elsewhere = target.with_name(f".{target.name}.{os.getpid()}.sessions")
     left_out: list[str] = []
     try:
         _drop_unfinished(target)
         if database.exists():
             copy_database(database, copy)
         if add is not None:
-            add(copy)
+            elsewhere.mkdir(mode=0o700)
+            add(copy, elsewhere)
         with _written(part) as archive:
             _put(archive, _MANIFEST, _manifest(clock))
             count = 0
             if copy.exists():
                 archive.add(copy, "satchel.db", recursive=False)
-            others = {database.resolve(), target.resolve(), part.resolve(), copy.resolve()}
-            for path, name in _files(home, others, left_out):
+            others = {
+                database.resolve(),
+                target.resolve(),
+                part.resolve(),
+                copy.resolve(),
+                elsewhere.resolve(),
+            }
+            more = _files(elsewhere, set(), left_out) if add is not None else ()
+            beside = ((path, f"sessions/{name}") for path, name in more)
+            for path, name in chain(_files(home, others, left_out), beside):
                 try:
                     archive.add(path, name, recursive=False)
                 except FileNotFoundError:
@@ -131,6 +142,7 @@ def back_up(
             f"The backup {target} could not be written: {error.strerror or error}. An existing file there is unchanged."
         ) from error
     finally:
+        shutil.rmtree(elsewhere, ignore_errors=True)
         for path in (part, copy):
             with suppress(OSError):
                 path.unlink(missing_ok=True)
@@ -139,11 +151,14 @@ def back_up(
 
 def _drop_unfinished(target: Path) -> None:
     """Remove what backups to this file left that were killed: they hold words, and nobody looks for them."""
-    name = re.compile(rf"\.{re.escape(target.name)}\.(\d+)(?:\.db(?:-wal|-shm)?)?")
+    name = re.compile(rf"\.{re.escape(target.name)}\.(\d+)(?:\.sessions|\.db(?:-wal|-shm)?)?")
     for path in _listed(target.parent):
         match = name.fullmatch(path.name)
         if match and has_ended(int(match[1])):
-            path.unlink(missing_ok=True)
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink(missing_ok=True)
 
 
 def restore(archive: Path, home: Path, *, clock: Clock) -> RestoredHome:
@@ -302,12 +317,14 @@ def _files(home: Path, others: set[Path], left_out: list[str]) -> Iterator[tuple
             real = path.resolve()
             if path.is_symlink() and not (is_users and real.exists()):
                 left_out.append(str(name))
+            elif real in others:
+                continue
             elif path.is_dir():
                 if real in above or any(real in one.parents for one in above):
                     left_out.append(str(name))
                 else:
                     waiting.append((path, name, above | {real}))
-            elif path.is_file() and real not in others:
+            elif path.is_file():
                 yield real, str(name)
 
 

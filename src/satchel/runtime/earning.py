@@ -42,7 +42,7 @@ from satchel.runtime.home import Home
 from satchel.runtime.lines import saved_in_words
 from satchel.runtime.parts import Parts
 from satchel.sandbox.detached import WorkerLock
-from satchel.sessions import SessionInfo
+from satchel.sessions import LogFile, SessionInfo
 from satchel.sessions.view import Said, SessionTurn, ToolCall
 from satchel.tools.input_schema import InputSchema, check_schema
 
@@ -146,7 +146,7 @@ class Earning:
         self._catalogue = catalogue
         self._lookup = lookup
         self._distilling = distilling
-        self._read: dict[str, tuple[int, tuple[_Time, ...]]] = {}
+        self._read: dict[str, tuple[LogFile, tuple[_Time, ...]]] = {}
         self._wake = anyio.Event()
 
     def start(self) -> None:
@@ -249,11 +249,10 @@ class Earning:
 
     async def _times(self, info: SessionInfo) -> Sequence[_Time]:
         known = self._read.get(info.id)
-        try:
-            size = (await anyio.Path(info.path).stat()).st_size
-        except OSError:  # it was deleted meanwhile
+        state = await self._home.sessions.state(info)
+        if state is None:  # it was deleted meanwhile
             return ()
-        if known is not None and known[0] == size:
+        if known is not None and known[0] == state:
             return known[1]
         turns: list[SessionTurn] = []
 
@@ -267,7 +266,7 @@ class Earning:
             for turn in turns
             if (time := _time_of(info.id, turn)) is not None and await is_open(turn, self._home)
         ]
-        self._read[info.id] = size, tuple(found)
+        self._read[info.id] = state, tuple(found)
         return found
 
     @property

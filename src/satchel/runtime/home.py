@@ -27,6 +27,7 @@ from satchel.memory import Memory, Rebuilt
 from satchel.memory.journal import FOLDER
 from satchel.memory.store.redaction import hide_private, redact
 from satchel.memory.store.spending import SpentRow
+from satchel.memory.text.hashing import KEY_FILE, WordHasher
 from satchel.models.embedding import OwnEmbedding, Progress, as_embedder, open_embedder
 from satchel.models.port import Embedder
 from satchel.runtime.background_models import TITLE, BackgroundDay, background_day
@@ -183,7 +184,12 @@ class Home:
                 notices.post(_read_back(memory.rebuilt))
             if database is not None and (left := _left_arrays(database)) is not None:
                 notices.post(left)
-            sessions = SessionStore(settings.home / "sessions", database, clock=clock)
+            shared = database
+            if is_server(settings.database_location):
+                shared = await _shared(
+                    settings, database, remembering, notices, is_copied=unwritable is not None
+                )
+            sessions = SessionStore(settings.home / "sessions", shared, clock=clock)
             home = Home(
                 settings,
                 clock=clock,
@@ -557,6 +563,48 @@ async def _on_server(
     except (StorageError, ConfigError) as error:
         notices.post(_without_memory(error))
         return None
+
+
+async def _shared(
+    settings: Settings,
+    local: Database | None,
+    server: Database | None,
+    notices: NoticeBoard,
+    *,
+    is_copied: bool,
+) -> Database | None:
+    """Where the conversations are: on the server, and those that were begun without it are moved there."""
+    why = "The server can't be used."
+    try:
+        if server is not None:
+            await server.bind(WordHasher(settings.home / KEY_FILE).mark)
+    except StorageError as error:
+        server, why = None, str(error)
+    if server is None:
+        text = (
+            f"Conversations on the server are not shown, and new ones are files of this home for now. {why}"
+        )
+        notices.post(Notice(part="sessions", text=text))
+        return local
+    if not is_copied:
+        from satchel.sessions.moving import take_in  # noqa: PLC0415 - only a server needs it
+
+        try:
+            left = await take_in(settings.home / "sessions", local, server, clock=server.clock)
+        except StorageError as error:
+            notices.post(
+                Notice(part="sessions", text=f"Some conversations are not on the server yet: {error}")
+            )
+        else:
+            if left:
+                text = (
+                    "Another process has them open, they can't be read or removed, or there are others with their "
+                    f"ids: {', '.join(left)}."
+                )
+                notices.post(
+                    Notice(part="sessions", text=f"Some conversations stay files, out of lists. {text}")
+                )
+    return server
 
 
 def _left_behind(count: int, settings: Settings) -> Notice:

@@ -9,16 +9,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from operator import attrgetter
-from pathlib import Path
 from typing import Any, Final, Literal, TypeVar
-
-import anyio.to_thread
 
 from satchel.errors import NotFound, StorageError
 from satchel.events import Consent, MemorySurfaced, QuestionAnswered, QuestionAsked, SurfacedMemory
 from satchel.runtime.lines import one_line
 from satchel.runtime.tool_display import text_for_people
-from satchel.sessions import SessionInfo, SessionStore
+from satchel.sessions import LogFile, SessionInfo, SessionStore
 from satchel.sessions.view import SessionTurn, ToolCall
 
 __all__ = ["AskedRule", "Lately", "SurfacedBlock", "ToolUse"]
@@ -91,7 +88,7 @@ class Lately:
     def __init__(self, sessions: SessionStore) -> None:
         """Read nothing yet."""
         self._sessions = sessions
-        self._read: dict[str, tuple[tuple[int, int, int], tuple[_InTurn, ...]]] = {}
+        self._read: dict[str, tuple[LogFile | None, tuple[_InTurn, ...]]] = {}
 
     async def uses(self, prefix: str) -> Sequence[ToolUse]:
         """The calls of tools whose names begin with this, newest first."""
@@ -113,11 +110,11 @@ class Lately:
 
     async def _found(self, kind: type[_T]) -> list[_T]:
         infos = sorted(await self._sessions.list(), key=lambda info: info.last_at, reverse=True)
-        read: dict[str, tuple[tuple[int, int, int], tuple[_InTurn, ...]]] = {}
+        read: dict[str, tuple[LogFile | None, tuple[_InTurn, ...]]] = {}
         for info in infos[:_MOST_SESSIONS]:
             try:
                 # A log from which words were removed is another file.
-                stamp = await anyio.to_thread.run_sync(_stamp, info.path)
+                stamp = await self._sessions.state(info)
                 known = self._read.get(info.id)
                 is_known = known is not None and known[0] == stamp
                 read[info.id] = known if known is not None and is_known else (stamp, await self._in(info))
@@ -130,11 +127,6 @@ class Lately:
         found: list[_InTurn] = []
         await self._sessions.read_turns(info.id, lambda turn: found.extend(_found_in(info, turn)))
         return tuple(found)
-
-
-def _stamp(path: Path) -> tuple[int, int, int]:
-    found = path.stat()
-    return found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def _newest_first(found: list[_T]) -> list[_T]:

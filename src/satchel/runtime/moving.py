@@ -1,4 +1,4 @@
-"""Moves the memories of a home from its file to a PostgreSQL server, and back."""
+"""Moves the memories and conversations of a home from its files to a PostgreSQL server, and back."""
 
 from __future__ import annotations
 
@@ -19,6 +19,13 @@ from satchel.memory.transfer.moving import clear_rows, copy_rows, count_rows, di
 from satchel.runtime.memory_work import LOCK
 from satchel.runtime.serving import HOOKS_FILE, SERVE_FILE, serving
 from satchel.sandbox.detached import is_working
+from satchel.sessions.moving import (
+    NO_CONVERSATIONS,
+    clear_conversations,
+    copy_conversations,
+    digest_conversations,
+    take_in,
+)
 from satchel.storage import Database, is_server
 from satchel.storage.copies import is_in_use
 
@@ -35,27 +42,34 @@ class Moved:
 
     Attributes:
         rows: The number of rows of each table that has any; empty if a killed move had copied them before.
+        conversations: How many were moved by this call.
+        left: Ids of conversations that stay files, because another process or another machine has them.
         source: Where they were: a path, or a URL without its password. They are not there any more.
         target: Where they are.
         is_clean: Whether what deleted rows leave at the source is gone too. If not, moving again tries it again.
     """
 
     rows: dict[str, int]
+    conversations: int
+    left: tuple[str, ...]
     source: str
     target: str
     is_clean: bool
 
 
-async def check_place(settings: Settings, where: str) -> None:
+async def check_place(settings: Settings, where: str) -> str:
     """Check that the setting `database` can become this, without changing anything.
+
+    Returns:
+        What the user loses sight of, or "".
 
     Raises:
         ConfigError: The URL is wrong.
         Refused: The home has memories, which only `migrate` takes along.
         StorageError: The server can't be reached, or has tables of another program there.
     """
-    if not is_server(where):
-        return  # a server that is gone must not keep anybody from using the file
+    if not is_server(where):  # a server that is gone must not keep anybody from using the file
+        return _NOT_SHOWN if is_server(settings.database_location) else ""
     from satchel.storage.postgresql import look  # noqa: PLC0415 - the driver takes 0.3 s of CPU
 
     look(where)
@@ -64,12 +78,14 @@ async def check_place(settings: Settings, where: str) -> None:
         async with Database.open(file) as database:
             if await database.read(has_rows):
                 raise Refused("The home has memories. `satchel migrate-database --to URL` moves them there.")
+    return ""
 
 
 async def migrate(settings: Settings, to: str) -> Moved:
-    """Move every row of memory, compare all of them, change the setting `database`, and remove them where they were.
+    """Move every row of memory and all conversations, compare them, change the setting `database`, and remove what was
+    copied.
 
-    What describes the folders of the home, such as the index of its conversations, stays in its file.
+    What describes the folders of the home stays in its file; so do results that are too long for a conversation.
 
     Args:
         settings: The home's.
@@ -104,12 +120,17 @@ async def migrate(settings: Settings, to: str) -> Moved:
         server = await stack.enter_async_context(Database.open(url, clock=SystemClock()))
         source, target = (local, server) if is_server(to) else (server, local)
         await server.bind(WordHasher(settings.home / KEY_FILE).mark)
+        root, clock = settings.home / "sessions", SystemClock()
         rows = {name: count for name, count in (await source.read(count_rows)).items() if count}
         digest = begun.get("digest") if has_switched else await source.read(digest_rows)
+        logs, count = begun.get("logs", ""), 0
         if not has_switched:
             if not begun and await target.read(has_rows):
                 raise Refused(f"{target.place} has other memories. Nothing was changed.")
-            replace_file(marker, json.dumps({"to": to, "server": url, "digest": digest}))
+            logs = "" if target is server else await server.read(digest_conversations)
+            replace_file(marker, json.dumps({"to": to, "server": url, "digest": digest, "logs": logs}))
+            if target is local:
+                count = await copy_conversations(root, server, local, clock=clock)
             await target.write(lambda there: _copy(source, there), durable=True)
             if await target.read(digest_rows) != digest:
                 await target.write(clear_rows)
@@ -120,20 +141,41 @@ async def migrate(settings: Settings, to: str) -> Moved:
         def leave(here: Connection) -> None:
             if has_rows(here) and digest_rows(here) != digest:
                 raise Refused(f"{source.place} changed after it was copied. Nothing was removed there.")
+            if target is local and digest_conversations(here) not in (logs, NO_CONVERSATIONS):
+                raise Refused(
+                    f"A conversation in {source.place} changed after it was copied. Nothing was removed."
+                )
             if not has_switched:
                 set_value(settings.config_path, "database", to if is_server(to) else "")
             clear_rows(here)
+            if target is local:
+                clear_conversations(here)
 
+        left: list[str] = []
         await source.expect_scrub()
         await source.write(leave, durable=True)
+        if target is server:
+            count = sum(1 for _ in root.glob("*/*.jsonl"))
+            left = await take_in(root, local, server, clock=clock)
         is_clean = await source.scrub()
         if is_clean:
             if target is local:
                 await server.release()
             marker.unlink()
-        return Moved(rows=rows, source=source.place, target=target.place, is_clean=is_clean)
+        return Moved(
+            rows=rows,
+            conversations=count - len(left),
+            left=tuple(left),
+            source=source.place,
+            target=target.place,
+            is_clean=is_clean,
+        )
 
 
+_NOT_SHOWN: Final = (
+    "Memories and conversations on the server stay there and are not shown. To move them, set the URL again, "
+    "and use `satchel migrate-database --to sqlite`."
+)
 _ON_A_SERVER: Final = "The memories are on a server already; move them to sqlite first."
 
 
@@ -156,8 +198,9 @@ def _copy(source: Database, there: Connection) -> None:
     source.read_blocking(lambda here: copy_rows(here, there))
 
 
-async def copy_from_server(settings: Settings, file: Path, *, clock: Clock) -> None:
-    """Add the memories that are on a server to a copy of the home's file, so that a backup holds them.
+async def copy_from_server(settings: Settings, file: Path, sessions: Path, *, clock: Clock) -> None:
+    """Add the memories that are on a server to a copy of the home's file, and write the conversations that are there to
+    a folder, so that a backup holds them.
 
     Raises:
         StorageError: The server, or the file, can't be used, or the memories are another home's.
@@ -168,6 +211,7 @@ async def copy_from_server(settings: Settings, file: Path, *, clock: Clock) -> N
     ):
         await server.bind(WordHasher(settings.home / KEY_FILE).mark)
         await copy.write(lambda there: _copy(server, there))
+        await copy_conversations(sessions, server, copy, clock=clock)
 
 
 async def rows_left(local: Database) -> int:

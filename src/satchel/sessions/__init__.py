@@ -5,9 +5,10 @@ from __future__ import annotations
 from satchel.sessions.client_history import ClientHistory, ClientPlace
 from satchel.sessions.ephemeral import EphemeralJournal
 from satchel.sessions.export import hit_to_json, info_to_json, to_json, to_markdown
-from satchel.sessions.index import LogFile, SearchHit
+from satchel.sessions.index import SearchHit
 from satchel.sessions.journal import Journal
 from satchel.sessions.log import Log, Skipped
+from satchel.sessions.logs import LogFile
 from satchel.sessions.redaction import Redacted, Redaction, Words, live_redactor
 from satchel.sessions.store import SessionStore
 from satchel.sessions.summary import SessionInfo, UsageRow, read_title, title_of

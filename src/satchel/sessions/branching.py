@@ -7,7 +7,6 @@ from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
-from satchel.config.home import replacing
 from satchel.errors import StorageError
 from satchel.events import (
     Assistant,
@@ -30,8 +29,8 @@ from satchel.events import (
     TurnStart,
 )
 from satchel.messages import Usage
-from satchel.sessions.journal import sync_folder, unwritable
-from satchel.sessions.log import encode_records, read_lines
+from satchel.sessions.journal import unwritable
+from satchel.sessions.logs import Logs
 from satchel.tools.builtin.changes import copy_changes
 from satchel.tools.kept import kept_path
 
@@ -46,7 +45,7 @@ _FILE_CHANGES = "changes"
 
 
 def write_branch(
-    source: Path, source_id: str, *, turn: int, path: Path, session_id: str, undoes: bool = False
+    logs: Logs, source: Path, source_id: str, *, turn: int, path: Path, session_id: str, undoes: bool = False
 ) -> None:
     """Write the log `path` of the session `session_id` with the turns of another one before `turn`. Blocks.
 
@@ -65,7 +64,7 @@ def write_branch(
     later: set[Path] = set()
     is_later = is_private = False
     project = ""
-    for line in read_lines(source):
+    for line in logs.lines(source):
         if line.record is None:
             continue
         event = line.record.event
@@ -91,7 +90,6 @@ def write_branch(
     repeated = [(begun.at, start), (begun.at, branched), *repeated]
     records = [Record(seq=number, at=at, event=event) for number, (at, event) in enumerate(repeated, start=1)]
     try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         if spill.is_dir() and not spill.is_symlink():
             left = {spill / _FILE_CHANGES, *(later - named)}
             shutil.copytree(
@@ -102,9 +100,10 @@ def write_branch(
             )
         if undoes:
             copy_changes(spill, copy, before=turn)
-        with replacing(path) as file:
-            file.write(encode_records(records))
-        sync_folder(path.parent)
+        logs.create(path, session_id, records)
+    except StorageError:
+        shutil.rmtree(copy, ignore_errors=True)
+        raise
     except OSError as error:
         shutil.rmtree(copy, ignore_errors=True)
         raise unwritable(path, error) from error

@@ -17,7 +17,7 @@ from typing import IO, TypeAlias
 from satchel.errors import StorageError
 from satchel.sessions.journal import sync_folder, unwritable
 from satchel.sessions.log import is_compressed, open_log
-from satchel.sessions.redaction import locked_log, rewriting_path
+from satchel.sessions.rewriting import locked_log, rewriting_path
 
 __all__ = ["Replaced", "compress_log", "expand_log"]
 

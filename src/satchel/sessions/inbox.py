@@ -142,5 +142,5 @@ class Inbox:
 
 
 def _storable(words: str) -> str:
-    """Without lone surrogates, which SQLite refuses."""
-    return words.encode("utf-8", "replace").decode()
+    """Without lone surrogates, which SQLite refuses, and NUL, which PostgreSQL does."""
+    return words.replace("\0", " ").encode("utf-8", "replace").decode()

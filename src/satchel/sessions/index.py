@@ -10,10 +10,9 @@ import contextlib
 import os
 import re
 import unicodedata
-from collections.abc import Awaitable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import anyio
@@ -21,13 +20,12 @@ import anyio.to_thread
 from sqlalchemy import Connection, delete, func, insert, select, text, update
 
 from satchel.errors import StorageError, StorageLocked
-from satchel.sessions.log import read_lines
-from satchel.sessions.places import session_id_of
+from satchel.sessions.logs import LogFile, Logs, name_of
 from satchel.sessions.summary import LogPassage, SessionInfo, Summary, passages_of, plain_line
 from satchel.sessions.tables import session_log, session_passage, session_settled
 from satchel.storage import Database
 
-__all__ = ["KnownLog", "LogFile", "SearchHit", "SessionIndex", "files_in", "log_files", "read_on", "stat_log"]
+__all__ = ["KnownLog", "LogReading", "SearchHit", "SessionIndex", "clear_index", "read_on"]
 
 _SLICE_CHARS = 250_000
 """The text that one transaction adds or removes. It keeps the database's only writer busy for about 10 ms, and turns
@@ -35,11 +33,17 @@ need that writer to store what was said."""
 _MERGE_PAGES = 64
 """Pages of 4 KB that one step of a merge writes, for the same reason."""
 _SNIPPET_CHARS = 160
+_MORE = 100
+"""How many times as many passages as are wanted are looked through for words that follow each other, on a server."""
 _MOST_NAMES = 500
 """The most keys in one query; for more, all rows are read."""
 _TERM = re.compile(r'"([^"]+)"|(\S+)')
 _WORD = re.compile(r"[^\W_]+")
 # Scripts without spaces between words. The index holds them as whole runs, so their words are searched for in the text.
+_INSERT_ON_SERVER = text(
+    "INSERT INTO session_passage (name, seq, turn, kind, at, text, words) "
+    "VALUES (:name, :seq, :turn, :kind, :at, :text, to_tsvector('simple', :words))"
+)
 _UNSPACED = re.compile(
     "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"
 )
@@ -61,18 +65,6 @@ class SearchHit:
     kind: str
     at: str
     snippet: str
-
-
-@dataclass(frozen=True, slots=True)
-class LogFile:
-    """A log on disk, and the state by which a change is noticed."""
-
-    name: str
-    path: Path
-    session_id: str
-    inode: int
-    mtime_ns: int
-    size: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,66 +94,13 @@ class LogReading:
     is_from_start: bool
 
 
-def log_files(root: Path) -> list[Path]:
-    """All logs below the sessions folder, in descending order of their names."""
-    return sorted(
-        (path for path in root.glob("*/*.jsonl") if session_id_of(path) is not None),
-        key=lambda path: path.name,
-        reverse=True,
-    )
-
-
-def stat_log(root: Path, path: Path) -> LogFile | None:
-    """The state of a log below the sessions folder; None if it was removed."""
-    try:
-        stat = path.stat()
-    except OSError:
-        return None
-    name = str(path.relative_to(root)).encode("ascii", "backslashreplace").decode()
-    return LogFile(name, path, session_id_of(path) or "", stat.st_ino, stat.st_mtime_ns, stat.st_size)
-
-
-def files_in(root: Path, known: Mapping[str, LogFile] = MappingProxyType({})) -> list[LogFile]:
-    """The states of all logs below the sessions folder, in descending order of their names.
-
-    Args:
-        root: The folder.
-        known: Earlier states, by path. What has not changed since is taken from there, which takes a quarter of the
-            time.
-    """
-    found: list[tuple[str, LogFile]] = []
-    for folder in _entries(root):
-        if not folder.is_dir():
-            continue
-        for entry in _entries(folder.path):
-            if not entry.name.endswith(".jsonl"):
-                continue
-            file = known.get(entry.path)
-            with contextlib.suppress(OSError):
-                stat = entry.stat()
-                if file is None or (file.inode, file.mtime_ns, file.size) != (
-                    stat.st_ino,
-                    stat.st_mtime_ns,
-                    stat.st_size,
-                ):
-                    file = stat_log(root, Path(entry.path)) if session_id_of(Path(entry.name)) else None
-                if file is not None:
-                    found.append((entry.name, file))
-    return [file for _, file in sorted(found, key=lambda each: each[0], reverse=True)]
-
-
-def _entries(folder: str | Path) -> list[os.DirEntry[str]]:
-    try:
-        with os.scandir(folder) as entries:
-            return list(entries)
-    except OSError:  # it was removed, is no folder, or somebody else's
-        return []
-
-
-def read_on(file: LogFile, known: KnownLog | None, *, most_chars: int | None = None) -> LogReading | None:
+def read_on(
+    logs: Logs, file: LogFile, known: KnownLog | None, *, most_chars: int | None = None
+) -> LogReading | None:
     """Read a log, or only what was added to it after `known`. Returns None if it can't be read.
 
     Args:
+        logs: All logs.
         file: The log.
         known: What was read before.
         most_chars: Stop after passages with this much text. None reads to the end and collects no passages.
@@ -174,13 +113,13 @@ def read_on(file: LogFile, known: KnownLog | None, *, most_chars: int | None = N
     chars = 0
     is_first = True
     try:
-        for line in read_lines(file.path, start=offset, number=lines + 1):
+        for line in logs.lines(file.path, start=offset, number=lines + 1):
             if not line.is_whole:
                 break
             if line.record is not None:
                 if known is not None and is_first and line.record.seq <= summary.last_seq:
                     # Somebody edited the part that was read before.
-                    return read_on(file, None, most_chars=most_chars)
+                    return read_on(logs, file, None, most_chars=most_chars)
                 is_first = False
                 summary.feed(line.record)
                 if most_chars is not None:
@@ -188,7 +127,7 @@ def read_on(file: LogFile, known: KnownLog | None, *, most_chars: int | None = N
                     found = [p for p in passages_of(line.record) if p.turn >= summary.branch_turn]
                     passages += found
                     chars += sum(len(passage.text) for passage in found)
-            offset, lines = line.start + len(line.raw), line.number
+            offset, lines = line.end, line.number
             if most_chars is not None and chars >= most_chars and offset < file.size:
                 file = replace(file, size=offset)
                 break
@@ -200,19 +139,18 @@ def read_on(file: LogFile, known: KnownLog | None, *, most_chars: int | None = N
 class SessionIndex:
     """The index, which is brought up to date with the files before it answers."""
 
-    def __init__(self, root: Path, database: Database | None, limiter: anyio.CapacityLimiter) -> None:
-        self._root = root
+    def __init__(self, logs: Logs, database: Database | None, limiter: anyio.CapacityLimiter) -> None:
+        self._logs = logs
         self._database = database
         self._limiter = limiter
         self._refreshing = anyio.Lock()
-        self._files: dict[str, LogFile] = {}
         self._listed: tuple[list[LogFile], list[SessionInfo]] | None = None
         # What was made of a row the last time: pages show the list at each view.
         self._parsed: dict[str, tuple[Any, KnownLog, SessionInfo | None]] = {}
 
     async def sessions(self) -> list[SessionInfo]:
         """All sessions, the one that was active last first."""
-        files = await self._look()
+        files = await anyio.to_thread.run_sync(self._logs.files, limiter=self._limiter)
         if self._listed is None or self._listed[0] != files:
             readings, _ = await self._refresh()
             infos = [self._info(k) for k in readings]
@@ -238,7 +176,13 @@ class SessionIndex:
             else:
                 return [_hit(titles[name], passage, terms) for name, passage in rows if name in titles]
         return await anyio.to_thread.run_sync(
-            _scan, readings, terms or [[query.casefold()]], limit, not terms, limiter=self._limiter
+            _scan,
+            self._logs,
+            readings,
+            terms or [[query.casefold()]],
+            limit,
+            not terms,
+            limiter=self._limiter,
         )
 
     async def forget(self, names: Iterable[str]) -> None:
@@ -264,7 +208,7 @@ class SessionIndex:
         """Keys of logs that were rewritten or removed after they were read; the index may hold words that are gone."""
         if self._database is None:
             return ()
-        files = await anyio.to_thread.run_sync(files_in, self._root, limiter=self._limiter)
+        files = await anyio.to_thread.run_sync(self._logs.files, limiter=self._limiter)
         rows = await self._database.read(
             lambda connection: connection.execute(select(session_log.c.name, session_log.c.inode)).all()
         )
@@ -273,7 +217,7 @@ class SessionIndex:
 
     async def unsettled(self) -> Sequence[LogFile]:
         """See `SessionStore.unsettled`."""
-        files = await anyio.to_thread.run_sync(files_in, self._root, limiter=self._limiter)
+        files = await anyio.to_thread.run_sync(self._logs.files, limiter=self._limiter)
         if self._database is None:
             return files
         rows = await self._database.read(lambda connection: connection.execute(select(session_settled)).all())
@@ -299,7 +243,7 @@ class SessionIndex:
         """Note that a log is another file with the same lines, so that it is not read again for that."""
         if self._database is None:
             return
-        name = self.name_of(path)
+        name = name_of(self._logs.root, path)
 
         def write(connection: Connection) -> None:
             for table in (session_log, session_settled):
@@ -316,20 +260,11 @@ class SessionIndex:
 
         await self._database.write(write)
 
-    def name_of(self, path: Path) -> str:
-        """The key of a log in the index."""
-        return str(path.relative_to(self._root)).encode("ascii", "backslashreplace").decode()
-
-    async def _look(self) -> list[LogFile]:
-        files = await anyio.to_thread.run_sync(files_in, self._root, self._files, limiter=self._limiter)
-        self._files = {str(file.path): file for file in files}
-        return files
-
     async def _refresh(self) -> tuple[list[KnownLog], bool]:
         """Read what has changed since the last time. Also returns whether the index is complete."""
         # One refresh at a time, so that a second one finds the work done.
         async with self._refreshing:
-            files = await self._look()
+            files = await anyio.to_thread.run_sync(self._logs.files, limiter=self._limiter)
             before, is_indexed = await self.stored()
             here = {file.name: file for file in files}
             stale = [
@@ -360,7 +295,7 @@ class SessionIndex:
         while True:
             most = _SLICE_CHARS if stores else None
             reading = await anyio.to_thread.run_sync(
-                lambda: read_on(file, known, most_chars=most),  # noqa: B023 - run before the next round
+                lambda: read_on(self._logs, file, known, most_chars=most),  # noqa: B023 - run before the next round
                 limiter=self._limiter,
             )
             if reading is None:
@@ -384,7 +319,7 @@ class SessionIndex:
     async def _store(self, reading: LogReading, known: KnownLog | None) -> bool:
         """Store a slice that continues `known`. Returns False if another process is indexing the same log."""
         assert self._database is not None
-        return await self._database.write(lambda connection: _write(connection, reading, known))
+        return await self._database.write(lambda connection: _write(connection, self._logs, reading, known))
 
     async def _remove(self, names: Sequence[str]) -> bool:
         """Remove logs from the index, in many short transactions. Their rows in `session_log` go last, so that the next
@@ -436,12 +371,12 @@ class SessionIndex:
         return known
 
     def _read(self, row: Any) -> KnownLog:
-        path = self._root / row.name
+        path = self._logs.root / row.name
         file = LogFile(row.name, path, row.session_id, row.inode, row.mtime_ns, row.size)
         return KnownLog(file, row.offset, row.lines, Summary.from_json(row.summary))
 
 
-def _write(connection: Connection, reading: LogReading, known: KnownLog | None) -> bool:
+def _write(connection: Connection, logs: Logs, reading: LogReading, known: KnownLog | None) -> bool:
     """Store a slice that continues `known`, unless the log or its row has changed since it was read."""
     new = reading.known
     row = connection.execute(
@@ -449,11 +384,8 @@ def _write(connection: Connection, reading: LogReading, known: KnownLog | None) 
     ).first()
     if (None if row is None else tuple(row)) != (None if known is None else (known.file.inode, known.offset)):
         return False  # Another process has indexed this slice.
-    try:
-        if new.file.path.stat().st_ino != new.file.inode:
-            return False  # The log was rewritten to forget words, and this slice may contain them.
-    except OSError:
-        return False
+    if not logs.is_same(connection, new.file):
+        return False  # The log was rewritten to forget words, and this slice may contain them.
     connection.execute(delete(session_log).where(session_log.c.name == new.file.name))
     connection.execute(
         insert(session_log).values(
@@ -468,8 +400,9 @@ def _write(connection: Connection, reading: LogReading, known: KnownLog | None) 
         )
     )
     if reading.passages:
+        is_file = _is_file(connection)
         connection.execute(
-            insert(session_passage),
+            insert(session_passage) if is_file else _INSERT_ON_SERVER,
             [
                 {
                     "name": new.file.name,
@@ -479,6 +412,7 @@ def _write(connection: Connection, reading: LogReading, known: KnownLog | None) 
                     "at": passage.at,
                     "text": _storable(passage.text),
                 }
+                | ({} if is_file else {"words": _storable(_words(passage.text)[:_SLICE_CHARS])})
                 for passage in reading.passages
             ],
         )
@@ -506,6 +440,8 @@ def _delete_slice(connection: Connection, names: Sequence[str]) -> int:
 
 def _merge(connection: Connection, pages: int) -> bool:
     """One step of merging the segments of the full-text index. Returns whether there may be more to merge."""
+    if not _is_file(connection):
+        return False
     driver = connection.connection.driver_connection
     assert driver is not None
     before = driver.total_changes
@@ -519,8 +455,17 @@ def _storable(words: str) -> str:
     return words.replace("\0", " ").encode("utf-8", "replace").decode()
 
 
+def clear_index(connection: Connection) -> None:
+    """Remove all that the index knows, and what was settled: the logs are elsewhere now."""
+    for table in (session_log, session_passage, session_settled):
+        connection.execute(delete(table))
+    _replace_index(connection)
+
+
 def _replace_index(connection: Connection) -> None:
     """Replace the whole index by an empty one, as the migration `0002_sessions` made it. The next refresh fills it."""
+    if not _is_file(connection):
+        return  # What failed there is the connection.
     for statement in (
         "DROP TRIGGER IF EXISTS session_passage_insert",
         "DROP TRIGGER IF EXISTS session_passage_delete",
@@ -552,6 +497,8 @@ def _fold(words: str) -> str:
 def _match(
     connection: Connection, terms: Sequence[Sequence[str]], limit: int
 ) -> list[tuple[str, LogPassage]]:
+    if not _is_file(connection):
+        return _match_on_server(connection, terms, limit)
     query = " AND ".join(f'"{_storable(" ".join(words))}"*' for words in terms)
     rows = connection.execute(
         text(
@@ -567,6 +514,40 @@ def _match(
     ]
 
 
+def _match_on_server(
+    connection: Connection, terms: Sequence[Sequence[str]], limit: int
+) -> list[tuple[str, LogPassage]]:
+    """The same on a server. The last word of each term may go on; the order of words is checked here."""
+    patterns = [_pattern(words) for words in terms if len(words) > 1]
+    query = " & ".join(f"{word}:*" if word is words[-1] else word for words in terms for word in words)
+    rows = connection.execute(
+        text(
+            "SELECT p.name, p.seq, p.turn, p.kind, p.at, p.text "
+            "FROM session_passage p, to_tsquery('simple', :query) query WHERE p.words @@ query "
+            "ORDER BY ts_rank_cd(p.words, query) DESC, p.at DESC LIMIT :most"
+        ),
+        {"query": _storable(query), "most": limit * (_MORE if patterns else 1)},
+    )
+    found: list[tuple[str, LogPassage]] = []
+    for row in rows:
+        folded = _fold(row.text) if patterns else ""
+        if all(pattern.search(folded) for pattern in patterns):
+            passage = LogPassage(seq=row.seq, turn=row.turn, kind=row.kind, at=row.at, text=row.text)
+            found.append((row.name, passage))
+            if len(found) == limit:
+                break
+    return found
+
+
+def _words(words: str) -> str:
+    """The words of a text as they are searched for on a server."""
+    return " ".join(_WORD.findall(_fold(words)))
+
+
+def _is_file(connection: Connection) -> bool:
+    return bool(connection.dialect.name == "sqlite")
+
+
 def _pattern(words: Sequence[str], *, is_literal: bool = False) -> re.Pattern[str]:
     if is_literal or _UNSPACED.search("".join(words)):
         return re.compile(r"[\W_]*".join(re.escape(word) for word in words))
@@ -574,14 +555,14 @@ def _pattern(words: Sequence[str], *, is_literal: bool = False) -> re.Pattern[st
 
 
 def _scan(
-    readings: Sequence[KnownLog], terms: Sequence[Sequence[str]], limit: int, is_literal: bool
+    logs: Logs, readings: Sequence[KnownLog], terms: Sequence[Sequence[str]], limit: int, is_literal: bool
 ) -> list[SearchHit]:
     """Search the logs themselves, the newest first, until there are enough hits."""
     patterns = [_pattern(words, is_literal=is_literal) for words in terms]
     hits: list[SearchHit] = []
     for known in sorted(readings, key=lambda k: k.summary.last_at, reverse=True):
         try:
-            for line in read_lines(known.file.path):
+            for line in logs.lines(known.file.path):
                 for passage in passages_of(line.record) if line.record is not None else ():
                     if passage.turn < known.summary.branch_turn:
                         continue

@@ -1,8 +1,8 @@
 """The single writer of a session's log. What it has acknowledged survives whatever happens next.
 
-Three locks, each with one purpose. `.locks/<id>`, held while the journal is open, keeps a second writer out and names
-the first. A short lock on the log itself, taken around every write, lets another process rewrite the file to forget
-words. A lock in memory keeps the tasks of this process in order.
+A log in a file has three locks, each with one purpose. `.locks/<id>`, held while the journal is open, keeps a second
+writer out and names the first. A short lock on the log itself, taken around every write, lets another process rewrite
+the file to forget words. A lock in memory keeps the tasks of this process in order.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ import fcntl
 import os
 import sys
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 import anyio
 import anyio.to_thread
@@ -30,10 +31,13 @@ from satchel.sessions.rewriting import words_taken
 from satchel.sessions.summary import add_cost
 
 __all__ = [
+    "FileJournal",
+    "Hold",
     "Journal",
     "Lanes",
     "OnForgotten",
     "WriterLock",
+    "is_empty",
     "make_folder",
     "sync_folder",
     "unwritable",
@@ -211,24 +215,115 @@ class Lanes:
     long: anyio.CapacityLimiter = field(default_factory=_lane(2))
 
 
-class Journal:
+class Hold(Protocol):
+    """The right to write a session's log."""
+
+    def release(self) -> None:
+        """Let another writer have it. May be called more than once."""
+
+
+class Journal(ABC):
     """Appends the events of one open session to its log. `SessionStore.create` and `SessionStore.open` return one.
 
-    Tasks may append at the same time; each batch is written whole. The first batch creates the file, so a session in
+    Tasks may append at the same time; each batch is written whole. The first batch creates the log, so a session in
     which nothing happened leaves nothing behind.
 
     Attributes:
         session_id: The session's id.
         cwd: The session's working directory.
-        path: The log's file.
+        path: The log's place in the sessions folder. There is a file if the logs of the home are files.
     """
+
+    session_id: str
+    cwd: str
+    path: Path
+    _costs: dict[str, float]
+    _seq: int
+
+    @property
+    def spill_dir(self) -> Path:
+        """The folder for results that are too long for the log. It is deleted and redacted together with the log."""
+        return self.path.with_suffix(".spill")
+
+    @property
+    def last_seq(self) -> int:
+        """The number of the newest record; 0 before the first."""
+        return self._seq
+
+    @property
+    def cost_by_day(self) -> Mapping[str, float]:
+        """What the session's model calls cost, in US dollars, by local day ("2026-11-21")."""
+        return self._costs
+
+    @abstractmethod
+    async def records(self, after_seq: int = 0, limit: int = 1000) -> tuple[Record, ...]:
+        """Read the records with numbers above `after_seq` from the log, in order.
+
+        Args:
+            after_seq: 0 starts at the first record.
+            limit: The most to return. Large records come fewer at a time; an empty result means that there are no more.
+
+        Raises:
+            StorageError: The log can't be read.
+        """
+
+    @abstractmethod
+    async def append(
+        self, events: Sequence[Event], *, durable: bool = False, forgotten: OnForgotten | None = None
+    ) -> tuple[Record, ...]:
+        """Write the events as one batch, in order. Transient events are left out.
+
+        Args:
+            events: Any number.
+            durable: Return only when they would survive a loss of power. They survive the death of the process in any
+                case.
+            forgotten: Called before anything is written if words were taken out of the log since the last batch; what
+                it returns is written instead, as many events. Nothing is written if words are taken out meanwhile.
+
+        Returns:
+            The records written. All records of a batch have the same time.
+
+        Raises:
+            StorageUnwritable: The disk is full or read-only. No part of the batch is in the log.
+            StorageError: The log was removed, or the journal is closed, perhaps because of an earlier failure.
+        """
+
+    @abstractmethod
+    async def take_rewritten(self) -> tuple[str, ...] | None:
+        """The words that were taken out of the log, by any process, since it was opened or this was last asked.
+
+        Returns:
+            None if the log was not rewritten.
+
+        Raises:
+            StorageError: The log was removed, or can't be read.
+        """
+
+    @abstractmethod
+    async def aclose(self) -> None:
+        """Release the session for another writer. May be called more than once.
+
+        Deletes a log in which nothing was ever said.
+        """
+
+    async def __aenter__(self) -> Journal:
+        """Return this journal."""
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        """Close it."""
+        await self.aclose()
+
+
+class FileJournal(Journal):
+    """A journal whose log is a file."""
 
     def __init__(
         self,
         *,
         log: Log,
         cwd: str,
-        lock: WriterLock,
+        lock: Hold,
         clock: Clock,
         lanes: Lanes,
         is_new: bool,
@@ -261,31 +356,8 @@ class Journal:
         if not is_new:
             self._open_file()  # An open file shows whether the log is rewritten from now on.
 
-    @property
-    def spill_dir(self) -> Path:
-        """The folder for results that are too long for the log. It is deleted and redacted together with the log."""
-        return self.path.with_suffix(".spill")
-
-    @property
-    def last_seq(self) -> int:
-        """The number of the newest record; 0 before the first."""
-        return self._seq
-
-    @property
-    def cost_by_day(self) -> Mapping[str, float]:
-        """What the session's model calls cost, in US dollars, by local day ("2026-11-21")."""
-        return self._costs
-
     async def records(self, after_seq: int = 0, limit: int = 1000) -> tuple[Record, ...]:
-        """Read the records with numbers above `after_seq` from the file, in order.
-
-        Args:
-            after_seq: 0 starts at the first record.
-            limit: The most to return. Large records come fewer at a time; an empty result means that there are no more.
-
-        Raises:
-            StorageError: The log can't be read.
-        """
+        """See `Journal.records`."""
         if after_seq >= self._seq:
             return ()
         return await anyio.to_thread.run_sync(
@@ -293,33 +365,10 @@ class Journal:
             limiter=self._lanes.short,
         )
 
-    async def __aenter__(self) -> Journal:
-        """Return this journal."""
-        return self
-
-    async def __aexit__(self, *exc_info: object) -> None:
-        """Close it."""
-        await self.aclose()
-
     async def append(
         self, events: Sequence[Event], *, durable: bool = False, forgotten: OnForgotten | None = None
     ) -> tuple[Record, ...]:
-        """Write the events as one batch, in order. Transient events are left out.
-
-        Args:
-            events: Any number.
-            durable: Return only when they would survive a loss of power. They survive the death of the process in any
-                case.
-            forgotten: Called before anything is written if words were taken out of the log since the last batch; what
-                it returns is written instead, as many events. No other process can rewrite the log meanwhile.
-
-        Returns:
-            The records written. All records of a batch have the same time.
-
-        Raises:
-            StorageUnwritable: The disk is full or read-only. No part of the batch is in the log.
-            StorageError: The log was removed, or the journal is closed, perhaps because of an earlier failure.
-        """
+        """See `Journal.append`. No other process can rewrite the log while `forgotten` runs."""
         lasting = [event for event in events if not is_transient(event)]
         if lasting:
             async with self._order:
@@ -351,10 +400,7 @@ class Journal:
         return records
 
     async def aclose(self) -> None:
-        """Release the session for another writer. May be called more than once.
-
-        Deletes a log in which nothing was ever said.
-        """
+        """See `Journal.aclose`."""
         if self._broken is None:
             self._broken = StorageError(f"Session {self.session_id} is closed.")
         with anyio.CancelScope(shield=True):
@@ -364,14 +410,7 @@ class Journal:
                 self._closed()
 
     async def take_rewritten(self) -> tuple[str, ...] | None:
-        """The words that were taken out of the log, by any process, since it was opened or this was last asked.
-
-        Returns:
-            None if the log was not rewritten.
-
-        Raises:
-            StorageError: The log was removed, or can't be read.
-        """
+        """See `Journal.take_rewritten`."""
         async with self._order:
             if self._fd >= 0 and not _leads_to(self.path, self._fd):
                 await self._follow()
@@ -487,20 +526,22 @@ class Journal:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
-            if _is_empty(self.path, self.session_id):
+            if _has_nothing(self.path, self.session_id):
                 self.path.unlink(missing_ok=True)
         self._lock.release()
 
 
-def _is_empty(path: Path, session_id: str) -> bool:
-    """Whether the log records only that its session was opened, filed and closed."""
+def _has_nothing(path: Path, session_id: str) -> bool:
+    """Whether nothing was said in the session of a log."""
     try:
         # Each opening takes two short lines, so a longer log holds more than that; a shorter one is read.
-        if path.stat().st_size > 4096:
-            return False
-        log = read_log(path, session_id)
+        return path.stat().st_size <= 4096 and is_empty(read_log(path, session_id))
     except (OSError, StorageError):
         return False
+
+
+def is_empty(log: Log) -> bool:
+    """Whether a log records only that its session was opened, filed and closed."""
     return not log.skipped and all(
         isinstance(record.event, SessionStart | SessionFiled | SessionEnd) for record in log.records
     )

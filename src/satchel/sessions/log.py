@@ -8,7 +8,7 @@ import re
 import time
 import zlib
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
@@ -18,21 +18,25 @@ from satchel.errors import StorageError, UsageError
 from satchel.events import Record, event_to_json, record_from_json
 
 __all__ = [
-    "LogLine",
+    "PAGE_BYTES",
     "Log",
+    "LogLine",
     "Offsets",
+    "Pace",
     "Skipped",
     "decode_line",
     "encode_line",
     "encode_records",
     "is_compressed",
+    "log_of",
     "open_log",
     "read_lines",
+    "raw_lines",
     "read_log",
     "read_records",
 ]
 
-_PAGE_BYTES = 4_000_000
+PAGE_BYTES = 4_000_000
 """Bytes of lines that one call of `read_records` decodes, at most one line more: about 50 ms of work."""
 _GZIP = b"\x1f\x8b"
 """How a compressed log begins (RFC 1952). A line of a plain one begins with a brace."""
@@ -54,10 +58,14 @@ class Skipped:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogLine:
-    """One line of a log: its position in the file, and its record or the reason why it has none."""
+    """One line of a log: where it begins and ends, and its record or the reason why it has none.
+
+    The places are bytes of a file, or of rows the numbers before and of the row.
+    """
 
     number: int
     start: int
+    end: int
     raw: bytes
     record: Record | None
     reason: str = ""
@@ -145,7 +153,7 @@ def decode_line(raw: bytes) -> tuple[Record | None, str]:
         return None, f"{type(error).__name__}: {error}"[:200]
 
 
-class _Pace:
+class Pace:
     """Lets other threads run while this one decodes a log.
 
     A thread that returns from the disk or the network waits up to 5 ms (`sys.getswitchinterval`) for a thread that
@@ -160,6 +168,7 @@ class _Pace:
         self._began = time.perf_counter()
 
     def __call__(self) -> None:
+        """Nap if it is time to."""
         now = time.perf_counter()
         if now - self._began < self._WORK_S:
             return
@@ -180,7 +189,8 @@ def read_lines(path: Path, *, start: int = 0, number: int = 1) -> Iterator[LogLi
     for raw in raw_lines(path, start=start):
         if raw.strip():
             record, reason = decode_line(raw)
-            yield LogLine(number=number, start=start, raw=raw, record=record, reason=reason)
+            end = start + len(raw)
+            yield LogLine(number=number, start=start, end=end, raw=raw, record=record, reason=reason)
         start += len(raw)
         number += 1
 
@@ -218,7 +228,7 @@ def raw_lines(path: Path, *, start: int = 0) -> Iterator[bytes]:
     try:
         with open_log(path) as file:
             file.seek(start)
-            pace = _Pace()
+            pace = Pace()
             for raw in file:
                 pace()
                 yield raw
@@ -297,7 +307,7 @@ def read_records(path: Path, *, after_seq: int, limit: int, offsets: Offsets) ->
                     continue
                 records.append(record)
                 size += len(raw)
-                if len(records) >= limit or size >= _PAGE_BYTES:
+                if len(records) >= limit or size >= PAGE_BYTES:
                     break
     except FileNotFoundError:
         return ()
@@ -319,10 +329,23 @@ def read_log(
     offsets: Offsets | None = None,
     visit: Callable[[Record], object] | None = None,
 ) -> Log:
-    """Read a whole log.
+    """Read a whole log in a file; see `log_of`."""
+    return log_of(read_lines(path), path, session_id, offsets=offsets, visit=visit)
+
+
+def log_of(
+    lines: Iterable[LogLine],
+    path: Path,
+    session_id: str,
+    *,
+    offsets: Offsets | None = None,
+    visit: Callable[[Record], object] | None = None,
+) -> Log:
+    """What all lines of a log hold.
 
     Args:
-        path: The file.
+        lines: In order.
+        path: The log's place.
         session_id: Its session.
         offsets: Reading adds positions to it.
         visit: Called with each record, in order. `Log.records` then stays empty, so that a large log is never in memory
@@ -336,11 +359,11 @@ def read_log(
     skipped: list[Skipped] = []
     length = last_seq = 0
     ends_line, is_torn = True, False
-    for line in read_lines(path):
+    for line in lines:
         if not line.is_whole:
             is_torn = True
             break
-        length = line.start + len(line.raw)
+        length = line.end
         ends_line = line.raw.endswith(b"\n")
         if line.record is None:
             skipped.append(Skipped(line=line.number, reason=line.reason))

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
-import os
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -14,8 +12,9 @@ from typing import Any, Final
 
 from satchel.config.home import replacing
 from satchel.conversation import QUESTIONS
-from satchel.sessions.journal import sync_folder, unwritable
-from satchel.sessions.log import encode_line, raw_lines
+from satchel.sessions.journal import unwritable
+from satchel.sessions.log import encode_line
+from satchel.sessions.logs import Logs
 from satchel.spacing import FORGOTTEN, Finder, without_lines
 
 __all__ = [
@@ -26,9 +25,7 @@ __all__ = [
     "Words",
     "inbox_redactor",
     "live_redactor",
-    "locked_log",
     "redact_log",
-    "rewriting_path",
 ]
 
 _QUOTE_CHARS = 12
@@ -42,7 +39,6 @@ _NOT_WHOLE = (rb"\[(?:\xe2\x80\xa6|\\u2026)", rb'"spill": ?"')
 _JSON_ESCAPE = re.compile(
     r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}" r'|\\(?:u[0-9a-fA-F]{4}|["\\/bfnrt])'
 )
-_BUFFER = 1 << 20
 _PIECE = 1 << 18
 _PLAIN_ESCAPES = {"\\n": "\n", '\\"': '"', "\\\\": "\\", "\\t": "\t"}
 
@@ -82,7 +78,7 @@ class Redacted:
         records: The numbers of the records that contained the words.
         files: The spilled results that contained them.
         open_in: The id of the process that has the session open and may still have the words in memory, or None.
-        error: Why the log could not be rewritten, or "".
+        error: Why the log could not be rewritten, or what may still have the words; or "".
     """
 
     session_id: str
@@ -357,32 +353,27 @@ def live_redactor(
     return redact
 
 
-def rewriting_path(path: Path) -> Path:
-    """The temporary file of a rewrite. The next rewrite replaces what an interrupted one left there."""
-    return path.with_suffix(".rewriting")
-
-
 def redact_log(
+    logs: Logs,
     path: Path,
     session_id: str,
     *,
     words: Sequence[Words],
     memory_ids: Collection[str],
-    home: Path,
     matchers: Matchers,
     sieve: Sieve | None,
 ) -> Redacted | None:
     """Rewrite one log and its spilled results without the words. Blocks.
 
-    The new file replaces the old one in one step. The session's writer, in this process or another, continues in the
-    new file. A log that was compressed is plain afterwards.
+    The new lines replace the old ones in one step. The session's writer, in this process or another, continues after
+    them. A log that was compressed is plain afterwards.
 
     Args:
+        logs: All logs. Spilled results are rewritten only below their home, whatever paths the log contains.
         path: The log.
         session_id: Its session.
         words: The words to forget.
         memory_ids: Memories that were surfaced with these ids are forgotten too.
-        home: Spilled results are rewritten only below this folder, whatever paths the log contains.
         matchers: For all logs of this forgetting.
         sieve: For all logs of this forgetting, too. None reads the log in any case.
 
@@ -392,58 +383,87 @@ def redact_log(
     Raises:
         StorageUnwritable, StorageError: The log can't be read or rewritten, and is unchanged.
     """
-    scope = _Scope(session_id, words, memory_ids, matchers)
-    repeats = _repeating(words)
-    temporary = rewriting_path(path)
-    changed: list[int] = []
-    spilled: dict[Path, _Matcher] = {}
+    redacting = _Redacting(session_id, words, memory_ids, matchers, sieve)
     try:
-        with contextlib.ExitStack() as stack:
-            source_mode = stack.enter_context(locked_log(path))
-            if sieve is not None and not sieve.lets_through(session_id, raw_lines(path)):
-                return None
-            calls = _calls_that_found(path, memory_ids)
-            out = stack.enter_context(temporary.open("wb", buffering=_BUFFER))
-            os.fchmod(out.fileno(), source_mode)
-            for number, raw in enumerate(raw_lines(path), 1):
-                if not raw.strip():
-                    continue
-                try:
-                    value = json.loads(raw)
-                except (ValueError, RecursionError):
-                    value = None
-                if not raw.endswith(b"\n"):
-                    if value is None:
-                        break  # it was never written to its end
-                    raw += b"\n"
-                matcher = scope.matcher_for(value, raw)
-                is_shown = _forget_shown(value, memory_ids) | _forget_questions(value, raw, calls, repeats)
-                if changed and _forget_title(value):
-                    changed.append(value["seq"])
-                    raw = encode_line(value)
-                if matcher is not None:
-                    new = _rewrite_line(raw, value, matcher, is_changed=is_shown)
-                    if new != raw:
-                        changed.append(value.get("seq", number) if isinstance(value, dict) else number)
-                        raw = new
-                    spill = value.get("spill") if isinstance(value, dict) else None
-                    if isinstance(spill, str) and spill:
-                        spilled[Path(spill)] = matcher
-                out.write(raw)
-            if changed:
-                out.flush()
-                os.fsync(out.fileno())
-                temporary.replace(path)
-                sync_folder(path.parent)
-        files = [file for file, matcher in spilled.items() if _redact_file(file, matcher, home)]
+        logs.rewrite(path, redacting)
+        files = [
+            file
+            for file, matcher in redacting.spilled.items()
+            if _redact_file(file, matcher, logs.root.parent)
+        ]
     except OSError as error:
         raise unwritable(path, error) from error
-    finally:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
-    if not changed and not files:
+    if not redacting.changed and not files:
         return None
-    return Redacted(session_id=session_id, records=tuple(changed), files=tuple(files))
+    left = ""
+    if redacting.changed and logs.is_shared and not all(file.exists() for file in redacting.spilled):
+        left = (
+            f"Long results of session {session_id} are on another machine and may keep the words. Delete the folder "
+            f"sessions/{path.parent.name}/{path.stem}.spill there."
+        )
+    return Redacted(session_id=session_id, records=tuple(redacting.changed), files=tuple(files), error=left)
+
+
+class _Redacting:
+    """Rewrites the lines of one log.
+
+    Attributes:
+        changed: The numbers of the records that contained the words.
+        spilled: The files of results that are too long for the log, and what may stand in them.
+    """
+
+    def __init__(
+        self,
+        session_id: str,
+        words: Sequence[Words],
+        memory_ids: Collection[str],
+        matchers: Matchers,
+        sieve: Sieve | None,
+    ) -> None:
+        self._session_id = session_id
+        self._words = words
+        self._memory_ids = memory_ids
+        self._matchers = matchers
+        self._sieve = sieve
+        self.changed: list[int] = []
+        self.spilled: dict[Path, _Matcher] = {}
+
+    def __call__(self, lines: Callable[[], Iterable[bytes]]) -> Iterator[bytes] | None:
+        """See `Rewriting`."""
+        self.changed, self.spilled = [], {}
+        if self._sieve is not None and not self._sieve.lets_through(self._session_id, lines()):
+            return None
+        return self._rewritten(lines)
+
+    def _rewritten(self, lines: Callable[[], Iterable[bytes]]) -> Iterator[bytes]:
+        scope = _Scope(self._session_id, self._words, self._memory_ids, self._matchers)
+        repeats = _repeating(self._words)
+        calls = _calls_that_found(lines(), self._memory_ids)
+        for number, raw in enumerate(lines(), 1):
+            if not raw.strip():
+                continue
+            try:
+                value = json.loads(raw)
+            except (ValueError, RecursionError):
+                value = None
+            if not raw.endswith(b"\n"):
+                if value is None:
+                    break  # it was never written to its end
+                raw += b"\n"
+            matcher = scope.matcher_for(value, raw)
+            is_shown = _forget_shown(value, self._memory_ids) | _forget_questions(value, raw, calls, repeats)
+            if self.changed and _forget_title(value):
+                self.changed.append(value["seq"])
+                raw = encode_line(value)
+            if matcher is not None:
+                new = _rewrite_line(raw, value, matcher, is_changed=is_shown)
+                if new != raw:
+                    self.changed.append(value.get("seq", number) if isinstance(value, dict) else number)
+                    raw = new
+                spill = value.get("spill") if isinstance(value, dict) else None
+                if isinstance(spill, str) and spill:
+                    self.spilled[Path(spill)] = matcher
+            yield raw
 
 
 def _forget_shown(value: Any, memory_ids: Collection[str]) -> bool:
@@ -473,13 +493,13 @@ def _forget_title(value: Any) -> bool:
     return had
 
 
-def _calls_that_found(path: Path, memory_ids: Collection[str]) -> frozenset[str]:
+def _calls_that_found(lines: Iterable[bytes], memory_ids: Collection[str]) -> frozenset[str]:
     """The calls whose results name one of the memories."""
     if not memory_ids:
         return frozenset()
     ids = re.compile(b"|".join(re.escape(id.encode()) for id in memory_ids))
     found = set()
-    for raw in raw_lines(path):
+    for raw in lines:
         if ids.search(raw) and b'"observation"' in raw:
             with contextlib.suppress(ValueError, RecursionError):
                 found.add(str(json.loads(raw).get("call_id")))
@@ -534,22 +554,6 @@ def _rewrite_line(raw: bytes, value: Any, matcher: _Matcher, *, is_changed: bool
     if not (found or is_changed):
         return raw
     return encode_line(value)
-
-
-@contextlib.contextmanager
-def locked_log(path: Path) -> Iterator[int]:
-    """Keep writers out of a log while it is rewritten. Yields its mode bits."""
-    while True:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-        try:
-            # A writer holds this lock only while it writes.
-            fcntl.flock(fd, fcntl.LOCK_EX)
-            here, there = os.fstat(fd), path.stat(follow_symlinks=False)
-            if (here.st_ino, here.st_dev) == (there.st_ino, there.st_dev):
-                yield here.st_mode & 0o777
-                return
-        finally:
-            os.close(fd)
 
 
 def _redact_file(file: Path, matcher: _Matcher, home: Path) -> bool:

@@ -1,14 +1,18 @@
-"""What a rewritten log lost: its old and its new lines tell which words were forgotten."""
+"""A log that is rewritten: how its writer is kept out, and which words were forgotten."""
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
+import os
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 from satchel.spacing import FORGOTTEN
 
-__all__ = ["words_taken"]
+__all__ = ["locked_log", "rewriting_path", "words_taken"]
 
 _OMITS = "[…"
 _TELLING_CHARS = 12
@@ -74,3 +78,24 @@ def _pieces(old: str, new: str) -> Iterator[str]:
         piece = old[start:stop].strip()
         if piece and FORGOTTEN not in piece and (new == FORGOTTEN or len(piece) >= _TELLING_CHARS):
             yield piece
+
+
+def rewriting_path(path: Path) -> Path:
+    """The temporary file of a rewrite. The next rewrite replaces what an interrupted one left there."""
+    return path.with_suffix(".rewriting")
+
+
+@contextlib.contextmanager
+def locked_log(path: Path) -> Iterator[int]:
+    """Keep writers out of a log while it is rewritten. Yields its mode bits."""
+    while True:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        try:
+            # A writer holds this lock only while it writes.
+            fcntl.flock(fd, fcntl.LOCK_EX)
+            here, there = os.fstat(fd), path.stat(follow_symlinks=False)
+            if (here.st_ino, here.st_dev) == (there.st_ino, there.st_dev):
+                yield here.st_mode & 0o777
+                return
+        finally:
+            os.close(fd)

@@ -5,11 +5,10 @@ from __future__ import annotations
 import builtins
 import json
 import secrets
-import shutil
-from collections import OrderedDict
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Literal, TypeVar
 
@@ -21,13 +20,15 @@ from satchel.errors import NotFound, SessionInUse, StorageError, UsageError
 from satchel.events import Record, SessionStart
 from satchel.sessions.branching import write_branch
 from satchel.sessions.client_history import ClientHistory
-from satchel.sessions.compressing import Replaced, compress_log, expand_log
+from satchel.sessions.compressing import Replaced
 from satchel.sessions.ephemeral import EphemeralJournal
 from satchel.sessions.export import to_json, to_markdown
+from satchel.sessions.files import FileLogs
 from satchel.sessions.inbox import Inbox
-from satchel.sessions.index import LogFile, SearchHit, SessionIndex, log_files
-from satchel.sessions.journal import Journal, Lanes, WriterLock, sync_folder, unwritable, writer_of
-from satchel.sessions.log import Log, Offsets, is_compressed, read_log, read_records
+from satchel.sessions.index import SearchHit, SessionIndex
+from satchel.sessions.journal import Hold, Journal, Lanes
+from satchel.sessions.log import Log, is_compressed, log_of
+from satchel.sessions.logs import LogFile, Logs, name_of
 from satchel.sessions.places import FORBIDDEN_IN_IDS, bucket_name, log_name, session_id_of
 from satchel.sessions.redaction import (
     Matchers,
@@ -38,7 +39,6 @@ from satchel.sessions.redaction import (
     inbox_redactor,
     live_redactor,
     redact_log,
-    rewriting_path,
 )
 from satchel.sessions.spending import Spending
 from satchel.sessions.summary import SessionInfo, Summary, add_cost
@@ -49,10 +49,6 @@ __all__ = ["SessionStore"]
 
 T = TypeVar("T")
 _OLD_LOCK_S = 3600.0
-_SMALL_LOG = 1_000_000
-"""Reading a log of up to this many bytes is short work: about 15 ms."""
-_MOST_OFFSETS = 256
-"""The number of logs for which positions of records are kept."""
 
 
 def _new_id() -> str:
@@ -83,7 +79,8 @@ class SessionStore:
 
         Args:
             root: `SATCHEL_HOME/sessions`.
-            database: Holds the index and the inboxes. With None, lists and searches read the files.
+            database: Holds the index and the inboxes. With None, lists and searches read the files. If it is on a
+                server, it holds the logs as well.
             clock: Gives the times of events and file names.
             new_id: Gives the ids of new sessions and inbox entries: ASCII letters, digits and hyphens.
         """
@@ -91,12 +88,16 @@ class SessionStore:
         self._clock = clock
         self._new_id = new_id
         self._lanes = Lanes()
-        self._index = SessionIndex(root, database, self._lanes.long)
-        self._spending = Spending(root, self._index, self._lanes.short)
+        self._logs: Logs = FileLogs(root, clock=clock, lanes=self._lanes)
+        if database is not None and database.is_on_server:
+            from satchel.sessions.rows import RowLogs  # noqa: PLC0415 - most homes have files
+
+            self._logs = RowLogs(root, database, clock=clock, lanes=self._lanes)
+        self._index = SessionIndex(self._logs, database, self._lanes.long)
+        self._spending = Spending(self._logs, self._index, self._lanes.short)
         self._open: dict[str, Journal] = {}
         self.inbox = Inbox(database, clock=clock, new_id=new_id)
         self.client_history = ClientHistory(database, clock=clock)
-        self._offsets: OrderedDict[Path, Offsets] = OrderedDict()
 
     async def create(self, cwd: Path | str, *, session_id: str | None = None) -> Journal:
         """Begin a session. The first append creates its file.
@@ -110,34 +111,22 @@ class SessionStore:
             StorageUnwritable: The home can't be written.
         """
         wanted = session_id or self._new_id()
-        log, lock = await self._run(lambda: self._claim(str(cwd), wanted, is_given=session_id is not None))
-        return self._journal(log, lock, cwd=str(cwd), is_new=True, costs={})
+        hold = await self._run(lambda: self._claim(wanted, is_given=session_id is not None))
+        path = self._root / bucket_name(str(cwd)) / log_name(self._clock.now().astimezone(), wanted)
+        return self._opened(
+            self._logs.begin(path, wanted, hold, cwd=str(cwd), closed=lambda: self._open.pop(wanted, None))
+        )
 
-    def _claim(self, cwd: str, wanted: str, *, is_given: bool) -> tuple[Log, WriterLock]:
+    def _claim(self, wanted: str, *, is_given: bool) -> Hold:
         if FORBIDDEN_IN_IDS.search(wanted) or not 1 <= len(wanted) <= 64:
             raise UsageError(f"{wanted!r} can't be a session's id: use up to 64 letters, digits and hyphens.")
         # An id of 48 random bits is new, and looking through all logs takes longer the more there are.
-        if is_given and any(session_id_of(path) == wanted for path in self._root.glob(f"*/*_{wanted}.jsonl")):
+        if is_given and any(session_id_of(path) == wanted for path in self._logs.paths(wanted)):
             raise UsageError(f"A session {wanted} exists already.")
-        lock = WriterLock.acquire(self._lock_path(wanted), session_id=wanted)
-        path = self._root / bucket_name(cwd) / log_name(self._clock.now().astimezone(), wanted)
-        return Log(session_id=wanted, path=path), lock
+        return self._logs.hold(wanted)
 
-    def _journal(
-        self, log: Log, lock: WriterLock, *, cwd: str, is_new: bool, costs: dict[str, float]
-    ) -> Journal:
-        journal = Journal(
-            log=log,
-            cwd=cwd,
-            lock=lock,
-            clock=self._clock,
-            lanes=self._lanes,
-            is_new=is_new,
-            offsets=self._offsets_of(log.path),
-            costs=costs,
-            closed=lambda: self._open.pop(log.session_id, None),
-        )
-        self._open[log.session_id] = journal
+    def _opened(self, journal: Journal) -> Journal:
+        self._open[journal.session_id] = journal
         return journal
 
     async def branch(self, session_id: str, turn: int, *, undoes: bool = False) -> str:
@@ -162,7 +151,9 @@ class SessionStore:
         id = self._new_id()
         path = info.path.parent / log_name(self._clock.now().astimezone(), id)
         await self._run(
-            lambda: write_branch(info.path, info.id, turn=turn, path=path, session_id=id, undoes=undoes),
+            lambda: write_branch(
+                self._logs, info.path, info.id, turn=turn, path=path, session_id=id, undoes=undoes
+            ),
             lane=self._lane_of(info.path),
         )
         return id
@@ -199,8 +190,7 @@ class SessionStore:
             StorageUnwritable, StorageError: The log can't be written or read.
         """
         path, full_id = await self._run(lambda: self._find(session_id))
-        lock = await self._run(lambda: WriterLock.acquire(self._lock_path(full_id), session_id=full_id))
-        offsets = self._offsets_of(path)
+        hold = await self._run(lambda: self._logs.hold(full_id))
         costs: dict[str, float] = {}
         cwds: builtins.list[str] = []
 
@@ -212,14 +202,22 @@ class SessionStore:
                 visit(record)
 
         try:
-            if await self._run(lambda: is_compressed(path)):
-                await self._replace(path, expand_log)
-            log = await self._run(
-                lambda: _read_for_writing(path, full_id, offsets, take), lane=self._lane_of(path)
+            await self._replace(path, self._logs.expand)
+            journal = await self._run(
+                lambda: self._logs.resume(
+                    path,
+                    full_id,
+                    hold,
+                    visit=take,
+                    costs=costs,
+                    closed=lambda: self._open.pop(full_id, None),
+                ),
+                lane=self._lane_of(path),
             )
-            return self._journal(log, lock, cwd=cwds[0] if cwds else "", is_new=False, costs=costs)
+            journal.cwd = cwds[0] if cwds else ""
+            return self._opened(journal)
         except BaseException:
-            lock.release()
+            await self._release(hold)
             raise
 
     async def last(self, cwd: Path | str, *, project: str = "") -> SessionInfo | None:
@@ -283,7 +281,9 @@ class SessionStore:
             StorageError: The log can't be read.
         """
         path, full_id = await self._run(lambda: self._find(session_id))
-        return await self._run(lambda: read_log(path, full_id, visit=visit), lane=self._lane_of(path))
+        return await self._run(
+            lambda: log_of(self._logs.lines(path), path, full_id, visit=visit), lane=self._lane_of(path)
+        )
 
     async def read_turns(self, session_id: str, visit: Callable[[SessionTurn], object]) -> Log:
         """Read a session turn by turn: `visit` gets each in order, in a worker thread. Errors as in `load`."""
@@ -307,8 +307,11 @@ class SessionStore:
             StorageError: The log can't be read.
         """
         path, _ = await self._run(lambda: self._find(session_id))
-        offsets = self._offsets_of(path)
-        return await self._run(lambda: read_records(path, after_seq=after_seq, limit=limit, offsets=offsets))
+        return await self._run(lambda: self._logs.records(path, after_seq=after_seq, limit=limit))
+
+    async def state(self, info: SessionInfo) -> LogFile | None:
+        """The state of a session's log, which is another one when the log has changed; None if it is gone."""
+        return await self._run(lambda: self._logs.file(info.path))
 
     # The inbox
 
@@ -367,15 +370,15 @@ class SessionStore:
             StorageUnwritable: The log can't be removed.
         """
         path, full_id = await self._run(lambda: self._find(session_id))
-        lock = await self._run(lambda: WriterLock.acquire(self._lock_path(full_id), session_id=full_id))
+        hold = await self._run(lambda: self._logs.hold(full_id))
         try:
             # First, because this can fail: what waits for a session that is gone would stay for ever.
             await self.inbox.remove(full_id)
             await self.client_history.remove(full_id)
-            await self._run(lambda: _remove_files(path))
+            await self._run(lambda: self._logs.remove(path))
         finally:
-            lock.release()
-        await self._index.forget([self._index.name_of(path)])
+            await self._release(hold)
+        await self._index.forget([name_of(self._root, path)])
         return full_id
 
     async def compress(self, info: SessionInfo) -> bool:
@@ -387,25 +390,25 @@ class SessionStore:
         Raises:
             StorageUnwritable, StorageError: It can't be read or replaced, and is unchanged.
         """
-        if await self._run(lambda: is_compressed(info.path)):
+        if self._logs.is_shared or await self._run(lambda: is_compressed(info.path)):
             return False
         try:
-            lock = await self._run(lambda: WriterLock.acquire(self._lock_path(info.id), session_id=info.id))
+            hold = await self._run(lambda: self._logs.hold(info.id))
         except SessionInUse:
             return False
         try:
-            await self._replace(info.path, compress_log)
+            return await self._replace(info.path, self._logs.compress)
         finally:
-            lock.release()
-        return True
+            await self._release(hold)
 
-    async def _replace(self, path: Path, how: Callable[[Path], Replaced | None]) -> None:
-        """Replace a log whose lock is held by one with the same lines."""
-        states = await self._run(lambda: how(path), lane=self._lanes.long)
+    async def _replace(self, path: Path, how: Callable[[Path], Replaced | None]) -> bool:
+        """Replace a log that is held by one with the same lines. Returns whether it was replaced."""
+        states = await self._run(lambda: how(path), lane=self._lane_of(path))
         if states is not None:
             # Where that fails, the index reads the log again.
             with suppress(StorageError):
                 await self._index.replaced(path, *states)
+        return states is not None
 
     async def redact(
         self,
@@ -433,22 +436,26 @@ class SessionStore:
         matchers = Matchers()
         sieve = Sieve(words, memory_ids, matchers)
         await self.client_history.forget(memory_ids, without=live_redactor(words, matchers))
-        paths = await self._run(lambda: log_files(self._root))
+        places: builtins.list[Logs] = [self._logs]
+        if self._logs.is_shared:
+            # Files that wait until they can be moved to the server.
+            places.append(FileLogs(self._root, clock=self._clock, lanes=self._lanes))
+        found = [(logs, path) for logs in places for path in await self._run(logs.paths)]
         anywhere = [Words(text=text) for text in sorted({one.text for one in words})] if told else []
         done: builtins.list[Redacted] = []
         stale: builtins.list[str] = []
-        for path in paths:
+        for logs, path in found:
             session_id = session_id_of(path) or ""
-            if only_open and writer_of(self._lock_path(session_id)) is None:
+            if only_open and await self._run(partial(logs.writer, session_id)) is None:
                 continue
             try:
                 entry = await self._run(
-                    lambda path=path, session_id=session_id: redact_log(  # type: ignore[misc]
+                    lambda logs=logs, path=path, session_id=session_id: redact_log(  # type: ignore[misc]
+                        logs,
                         path,
                         session_id,
                         words=anywhere if session_id in told else words,
                         memory_ids=memory_ids,
-                        home=self._root.parent,
                         matchers=matchers,
                         sieve=None if session_id in told else sieve,
                     ),
@@ -457,8 +464,9 @@ class SessionStore:
             except StorageError as error:
                 entry = Redacted(session_id=session_id, error=str(error))
             if entry is not None:
-                done.append(replace(entry, open_in=writer_of(self._lock_path(session_id))))
-                stale.append(self._index.name_of(path))
+                open_in = await self._run(partial(logs.writer, session_id))
+                done.append(replace(entry, open_in=open_in))
+                stale.append(name_of(self._root, path))
         # Includes the logs that an earlier, interrupted call rewrote.
         stale += await self._index.outdated()
         if await self.inbox.rewrite(inbox_redactor(words, matchers)) or stale:
@@ -474,20 +482,8 @@ class SessionStore:
         Raises:
             StorageError: The database is unavailable.
         """
-        await self._run(self._sweep_locks)
+        await self._run(lambda: self._logs.sweep(self._clock.now().timestamp() - _OLD_LOCK_S))
         return await self._index.unsettled()
-
-    def _sweep_locks(self) -> None:
-        """Remove the locks of processes that were killed: opening a session again would, but many are never opened.
-
-        Only old ones, because a session whose lock is held for this moment can't be opened by another process.
-        """
-        before_s = self._clock.now().timestamp() - _OLD_LOCK_S
-        with suppress(FileNotFoundError):
-            for path in (self._root / ".locks").iterdir():
-                if path.lstat().st_mtime < before_s and writer_of(path) is None:
-                    with suppress(StorageError):
-                        WriterLock.acquire(path, session_id=path.name).release()
 
     async def settle(self, file: LogFile) -> None:
         """Note that everything said in a log, in the state that `unsettled` returned, is in memory.
@@ -503,15 +499,17 @@ class SessionStore:
         Args:
             session_id: The full id.
         """
-        return await self._run(lambda: writer_of(self._lock_path(session_id)))
+        return await self._run(lambda: self._logs.writer(session_id))
 
-    def _lock_path(self, session_id: str) -> Path:
-        return self._root / ".locks" / session_id
+    async def _release(self, hold: Hold) -> None:
+        # Also where the caller is cancelled.
+        with anyio.CancelScope(shield=True):
+            await self._run(hold.release)
 
     def _find(self, prefix: str) -> tuple[Path, str]:
         wanted = prefix.strip()
         found: dict[str, Path] = {}
-        for path in log_files(self._root):
+        for path in self._logs.paths(wanted):
             session_id = session_id_of(path) or ""
             if session_id == wanted:
                 return path, session_id
@@ -525,47 +523,8 @@ class SessionStore:
             raise UsageError(f"{len(found)} sessions begin with {wanted!r} ({some}…). Give more of the id.")
         raise NotFound(f"There is no session {wanted!r}. `satchel session list` shows the existing ones.")
 
-    def _offsets_of(self, path: Path) -> Offsets:
-        """The known positions in a log, shared by all readers and the writer in this process."""
-        offsets = self._offsets.pop(path, None) or Offsets()
-        self._offsets[path] = offsets
-        if len(self._offsets) > _MOST_OFFSETS:
-            self._offsets.popitem(last=False)
-        return offsets
-
     def _lane_of(self, path: Path) -> anyio.CapacityLimiter:
-        try:
-            is_small = path.stat().st_size <= _SMALL_LOG
-        except OSError:
-            is_small = True  # Reading it raises the error.
-        return self._lanes.short if is_small else self._lanes.long
+        return self._lanes.short if self._logs.is_small(path) else self._lanes.long
 
     async def _run(self, function: Callable[[], T], *, lane: anyio.CapacityLimiter | None = None) -> T:
         return await anyio.to_thread.run_sync(function, limiter=lane or self._lanes.short)
-
-
-def _remove_files(path: Path) -> None:
-    """Remove a log, and what was spilled from it or left of a rewrite."""
-    try:
-        spill = path.with_suffix(".spill")
-        if spill.is_dir() and not spill.is_symlink():
-            shutil.rmtree(spill)
-        rewriting_path(path).unlink(missing_ok=True)
-        path.unlink()
-        sync_folder(path.parent)
-    except OSError as error:
-        raise unwritable(path, error) from error
-
-
-def _read_for_writing(
-    path: Path, session_id: str, offsets: Offsets, visit: Callable[[Record], object]
-) -> Log:
-    """Read a log whose lock is held, and remove a torn last line, so that nothing is appended to it."""
-    log = read_log(path, session_id, offsets=offsets, visit=visit)
-    if log.is_torn:
-        try:
-            with path.open("r+b") as file:
-                file.truncate(log.length)
-        except OSError as error:
-            raise unwritable(path, error) from error
-    return log

@@ -7,10 +7,14 @@ migration
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, Column, Index, Integer, MetaData, Table, Text
+from sqlalchemy import BigInteger, Column, Index, Integer, LargeBinary, MetaData, Table, Text
 
 __all__ = [
+    "SERVER_ONLY",
+    "conversation_lines",
+    "conversations",
     "metadata",
+    "rows",
     "session_client_place",
     "session_inbox",
     "session_log",
@@ -90,4 +94,39 @@ session_client_place = Table(
     Column("written_at", BigInteger, nullable=False),
     Index("ix_session_client_place_session", "session_id", "number"),
     Index("ix_session_client_place_written", "written_at"),
+)
+
+rows = MetaData()
+"""Tables that only a server has: the logs themselves, which are files where the database is one."""
+
+conversations = Table(
+    "conversations",
+    rows,
+    Column("session_id", Text, primary_key=True),
+    # The path below the sessions folder that the log would have as a file, in ASCII.
+    Column("name", Text, nullable=False),
+    # How often it was rewritten.
+    Column("generation", Integer, nullable=False),
+    Column("last_seq", Integer, nullable=False),
+    # Who writes it, "" if nobody does, and until when that is so unless it is said again: milliseconds since 1970 by
+    # the server's clock. Each new writer has another epoch.
+    Column("writer", Text, nullable=False),
+    Column("epoch", Integer, nullable=False),
+    Column("until", BigInteger, nullable=False),
+)
+
+# `seq` is the number of the record, or of a line that can't be read.
+conversation_lines = Table(
+    "conversation_lines",
+    rows,
+    Column("session_id", Text, primary_key=True),
+    Column("seq", Integer, primary_key=True, autoincrement=False),
+    Column("line", LargeBinary, nullable=False),
+)
+
+SERVER_ONLY = (
+    # The words of a passage without case and accents, by which a search finds it.
+    "ALTER TABLE session_passage ADD COLUMN words TSVECTOR",
+    "ALTER TABLE session_passage ALTER COLUMN words SET STATISTICS 0",
+    "CREATE INDEX ix_session_passage_words ON session_passage USING gin (words)",
 )

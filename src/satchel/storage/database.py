@@ -97,6 +97,11 @@ class Database(ABC):
         return self.place == MEMORY
 
     @property
+    def is_on_server(self) -> bool:
+        """Whether other machines may use it."""
+        return False
+
+    @property
     def file(self) -> Path | None:
         """Its file; None if it is in memory or on a server."""
         return None
@@ -179,9 +184,21 @@ class Database(ABC):
             self._write_pool.submit(self._write, function, durable, deadline), wait_s=wait_s
         )
 
+    def write_blocking(self, function: Callable[[Connection], T]) -> T:
+        """`write` for a caller that has a thread of its own; see `read_blocking`.
+
+        Raises:
+            StorageError: As in `write`.
+        """
+        deadline = time.monotonic() + self._lock_timeout_s
+        return self._write_pool.submit(self._write, function, False, deadline).result()
+
     @abstractmethod
     async def expect_scrub(self) -> None:
         """Call it before deleting what has to be scrubbed: if the process dies first, `is_scrub_due` tells the next."""
+
+    def note_scrub(self, connection: Connection) -> None:  # noqa: B027 - what is in files is scrubbed in any case
+        """`expect_scrub`, on a server, for the transaction that deletes."""
 
     @property
     @abstractmethod

@@ -18,7 +18,7 @@ from sqlalchemy import Connection, func, select, table
 
 from satchel.errors import StorageError
 
-__all__ = ["alembic_config", "upgrade"]
+__all__ = ["alembic_config", "upgrade", "upgrade_server"]
 
 _ONE_AT_A_TIME = threading.Lock()
 
@@ -95,3 +95,9 @@ def upgrade(connection: Connection, *, to: str, place: str) -> None:
             "nothing was "
             "changed. Please report this; the program that wrote the database still opens it."
         )
+
+
+def upgrade_server(connection: Connection, *, to: str) -> None:
+    """The same for a database on a server, whose backups are its administrator's."""
+    with _ONE_AT_A_TIME:
+        command.upgrade(alembic_config(connection), to)

@@ -354,3 +354,103 @@ CREATE TABLE memory_tokens (
 );
 
 ALTER TABLE memory_tokens ALTER COLUMN "tokens" SET STATISTICS 0;
+
+CREATE TABLE conversation_lines (
+	session_id TEXT COLLATE "C" NOT NULL,
+	seq INTEGER NOT NULL,
+	line BYTEA NOT NULL,
+	PRIMARY KEY (session_id, seq)
+);
+
+ALTER TABLE conversation_lines ALTER COLUMN "session_id" SET STATISTICS 0, ALTER COLUMN "line" SET STATISTICS 0;
+
+CREATE TABLE conversations (
+	session_id TEXT COLLATE "C" NOT NULL,
+	name TEXT COLLATE "C" NOT NULL,
+	generation INTEGER NOT NULL,
+	last_seq INTEGER NOT NULL,
+	writer TEXT COLLATE "C" NOT NULL,
+	epoch INTEGER NOT NULL,
+	until BIGINT NOT NULL,
+	PRIMARY KEY (session_id)
+);
+
+ALTER TABLE conversations ALTER COLUMN "session_id" SET STATISTICS 0, ALTER COLUMN "name" SET STATISTICS 0, ALTER COLUMN "writer" SET STATISTICS 0;
+
+CREATE TABLE session_client_place (
+	key TEXT COLLATE "C" NOT NULL,
+	session_id TEXT COLLATE "C" NOT NULL,
+	number BIGINT NOT NULL,
+	block TEXT COLLATE "C" NOT NULL,
+	memory_ids TEXT COLLATE "C" NOT NULL,
+	written_at BIGINT NOT NULL,
+	PRIMARY KEY (key)
+);
+
+CREATE INDEX ix_session_client_place_session ON session_client_place (session_id, number);
+
+CREATE INDEX ix_session_client_place_written ON session_client_place (written_at);
+
+ALTER TABLE session_client_place ALTER COLUMN "key" SET STATISTICS 0, ALTER COLUMN "session_id" SET STATISTICS 0, ALTER COLUMN "block" SET STATISTICS 0, ALTER COLUMN "memory_ids" SET STATISTICS 0;
+
+CREATE TABLE session_inbox (
+	number SERIAL NOT NULL,
+	id TEXT COLLATE "C" NOT NULL,
+	session_id TEXT COLLATE "C" NOT NULL,
+	source TEXT COLLATE "C" NOT NULL,
+	kind TEXT COLLATE "C" NOT NULL,
+	text TEXT COLLATE "C" NOT NULL,
+	untrusted INTEGER NOT NULL,
+	posted_at BIGINT NOT NULL,
+	PRIMARY KEY (number),
+	UNIQUE (id)
+);
+
+CREATE INDEX ix_session_inbox_session ON session_inbox (session_id, number);
+
+ALTER TABLE session_inbox ALTER COLUMN "id" SET STATISTICS 0, ALTER COLUMN "session_id" SET STATISTICS 0, ALTER COLUMN "source" SET STATISTICS 0, ALTER COLUMN "kind" SET STATISTICS 0, ALTER COLUMN "text" SET STATISTICS 0;
+
+CREATE TABLE session_log (
+	name TEXT COLLATE "C" NOT NULL,
+	session_id TEXT COLLATE "C" NOT NULL,
+	inode INTEGER NOT NULL,
+	mtime_ns INTEGER NOT NULL,
+	size INTEGER NOT NULL,
+	"offset" INTEGER NOT NULL,
+	lines INTEGER NOT NULL,
+	summary TEXT COLLATE "C" NOT NULL,
+	PRIMARY KEY (name)
+);
+
+ALTER TABLE session_log ALTER COLUMN "name" SET STATISTICS 0, ALTER COLUMN "session_id" SET STATISTICS 0, ALTER COLUMN "summary" SET STATISTICS 0;
+
+CREATE TABLE session_passage (
+	id SERIAL NOT NULL,
+	name TEXT COLLATE "C" NOT NULL,
+	seq INTEGER NOT NULL,
+	turn INTEGER NOT NULL,
+	kind TEXT COLLATE "C" NOT NULL,
+	at TEXT COLLATE "C" NOT NULL,
+	text TEXT COLLATE "C" NOT NULL,
+	PRIMARY KEY (id)
+);
+
+CREATE INDEX ix_session_passage_name ON session_passage (name);
+
+ALTER TABLE session_passage ALTER COLUMN "name" SET STATISTICS 0, ALTER COLUMN "kind" SET STATISTICS 0, ALTER COLUMN "at" SET STATISTICS 0, ALTER COLUMN "text" SET STATISTICS 0;
+
+CREATE TABLE session_settled (
+	name TEXT COLLATE "C" NOT NULL,
+	inode INTEGER NOT NULL,
+	mtime_ns INTEGER NOT NULL,
+	size INTEGER NOT NULL,
+	PRIMARY KEY (name)
+);
+
+ALTER TABLE session_settled ALTER COLUMN "name" SET STATISTICS 0;
+
+ALTER TABLE session_passage ADD COLUMN words TSVECTOR;
+
+ALTER TABLE session_passage ALTER COLUMN words SET STATISTICS 0;
+
+CREATE INDEX ix_session_passage_words ON session_passage USING gin (words);

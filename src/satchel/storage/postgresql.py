@@ -92,10 +92,17 @@ class PostgresDatabase(Database):
             _shown(address), _engine(address), clock=clock, lock_timeout_s=lock_timeout_s, readers=readers
         )
 
+    @property
+    def is_on_server(self) -> bool:
+        """See `Database.is_on_server`."""
+        return True
+
     # Who uses it.
 
     async def bind(self, mark: str) -> None:
         """Refuse a database that another home uses. The first home that opens it becomes its own.
+
+        Other machines use it with a copy of that home's key.
 
         Args:
             mark: What the key of the home's hashes is recognised by.
@@ -108,7 +115,8 @@ class PostgresDatabase(Database):
         if known != mark:
             raise StorageError(
                 f"The database {self.place} is the memory of another home: what was forgotten there could come back "
-                "from the conversations of this one. Use a database or a schema of its own, or a copy of that home."
+                "from the conversations of this one. Use a database or a schema of its own; or, to use that home from "
+                "this machine too, copy its file forgotten.key to this home."
             )
 
     async def release(self) -> None:
@@ -202,11 +210,21 @@ class PostgresDatabase(Database):
                     return
             with connection.begin():
                 self._lock(connection, round(self._lock_timeout_s * 1000))
-                if _revision(connection, self.place) is None:  # another process may have made it meanwhile
+                revision = _revision(connection, self.place)
+                if revision is None:  # another process may have made it meanwhile
                     for statement in (*_OWN_STATEMENTS, *newest_statements(NEWEST)):
                         connection.exec_driver_sql(statement)
+                elif revision != HEAD:
+                    from satchel.storage.migrate import upgrade_server  # noqa: PLC0415 - Alembic takes 0.3 s of CPU
+
+                    upgrade_server(connection, to=HEAD)
+                self._scrub_due = _state(connection, "scrub") is not None
 
     # What deleted rows leave.
+
+    def note_scrub(self, connection: Connection) -> None:
+        """See `Database.note_scrub`."""
+        _state(connection, "scrub", otherwise="due")
 
     async def expect_scrub(self) -> None:
         """See `Database.expect_scrub`."""

@@ -31,6 +31,7 @@ REVISIONS: tuple[str, ...] = (
     "0019_pages",
     "0020_discretion",
     "0021_times",
+    "0022_conversations",
 )
 """Every migration in `migrations/versions`, in the order in which they are applied. Add new ones at the end.
 

@@ -1,0 +1,304 @@
+"""Logs as files: one JSONL file for each session, below the sessions folder."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+
+from sqlalchemy import Connection
+
+from satchel.clock import Clock
+from satchel.config.home import replacing
+from satchel.errors import StorageError
+from satchel.events import Record
+from satchel.sessions.compressing import Replaced, compress_log, expand_log
+from satchel.sessions.journal import (
+    FileJournal,
+    Hold,
+    Lanes,
+    WriterLock,
+    make_folder,
+    sync_folder,
+    unwritable,
+    writer_of,
+)
+from satchel.sessions.log import (
+    Log,
+    LogLine,
+    Offsets,
+    encode_records,
+    raw_lines,
+    read_lines,
+    read_log,
+    read_records,
+)
+from satchel.sessions.logs import LogFile, Logs, Rewriting, name_of
+from satchel.sessions.places import session_id_of
+from satchel.sessions.rewriting import locked_log, rewriting_path
+
+__all__ = ["FileLogs", "stat_log"]
+
+_SMALL_LOG = 1_000_000
+"""Reading a log of up to this many bytes is short work: about 15 ms."""
+_MOST_OFFSETS = 256
+"""The number of logs for which positions of records are kept."""
+_BUFFER = 1 << 20
+
+
+class FileLogs(Logs):
+    """The logs below a folder."""
+
+    def __init__(self, root: Path, *, clock: Clock, lanes: Lanes) -> None:
+        """Touch nothing yet."""
+        self.root = root
+        self._clock = clock
+        self._lanes = lanes
+        self._offsets: OrderedDict[Path, Offsets] = OrderedDict()
+        self._known: dict[str, LogFile] = {}
+        self._locks_changed_at = -1
+
+    def paths(self, beginning: str = "") -> list[Path]:
+        """See `Logs.paths`."""
+        return sorted(
+            (
+                path
+                for path in self.root.glob("*/*.jsonl")
+                if (id := session_id_of(path)) is not None and id.startswith(beginning)
+            ),
+            key=lambda path: path.name,
+            reverse=True,
+        )
+
+    def files(self) -> list[LogFile]:
+        """See `Logs.files`."""
+        files = _files_in(self.root, self._known)
+        self._known = {str(file.path): file for file in files}
+        return files
+
+    def file(self, path: Path) -> LogFile | None:
+        """See `Logs.file`."""
+        return stat_log(self.root, path)
+
+    def is_same(self, connection: Connection, file: LogFile) -> bool:
+        """See `Logs.is_same`."""
+        del connection
+        try:
+            return file.path.stat().st_ino == file.inode
+        except OSError:
+            return False
+
+    def growing(self, open_here: Collection[str]) -> list[LogFile] | None:
+        """See `Logs.growing`.
+
+        A log grows only while its writer's lock is held. So any may have changed when the folder of locks has changed,
+        and only the locked ones otherwise.
+        """
+        locks = self.root / ".locks"
+        try:
+            # Read before the logs are checked, so that a lock that changes meanwhile is noticed by the next call.
+            changed_at = locks.stat().st_mtime_ns
+            locked = {lock.name for lock in locks.iterdir()} - set(open_here)
+        except FileNotFoundError:
+            changed_at, locked = 0, set()
+        if changed_at != self._locks_changed_at:
+            self._locks_changed_at = changed_at
+            return None
+        # A session's lock exists before its log.
+        found = [path for id in locked for path in self.root.glob(f"*/*_{id}.jsonl")]
+        return [file for path in found if (file := stat_log(self.root, path)) is not None]
+
+    def is_small(self, path: Path) -> bool:
+        """See `Logs.is_small`."""
+        try:
+            return path.stat().st_size <= _SMALL_LOG
+        except OSError:
+            return True  # Reading it raises the error.
+
+    def lines(self, path: Path, *, start: int = 0, number: int = 1) -> Iterator[LogLine]:
+        """See `Logs.lines`."""
+        return read_lines(path, start=start, number=number)
+
+    def records(self, path: Path, *, after_seq: int, limit: int) -> tuple[Record, ...]:
+        """See `Logs.records`."""
+        return read_records(path, after_seq=after_seq, limit=limit, offsets=self._offsets_of(path))
+
+    def hold(self, session_id: str) -> WriterLock:
+        """See `Logs.hold`."""
+        return WriterLock.acquire(self._lock_path(session_id), session_id=session_id)
+
+    def writer(self, session_id: str) -> int | None:
+        """See `Logs.writer`."""
+        return writer_of(self._lock_path(session_id))
+
+    def begin(
+        self, path: Path, session_id: str, hold: Hold, *, cwd: str, closed: Callable[[], object]
+    ) -> FileJournal:
+        """See `Logs.begin`."""
+        log = Log(session_id=session_id, path=path)
+        return self._journal(log, hold, cwd=cwd, is_new=True, costs={}, closed=closed)
+
+    def resume(
+        self,
+        path: Path,
+        session_id: str,
+        hold: Hold,
+        *,
+        visit: Callable[[Record], object],
+        costs: dict[str, float],
+        closed: Callable[[], object],
+    ) -> FileJournal:
+        """See `Logs.resume`."""
+        log = read_log(path, session_id, offsets=self._offsets_of(path), visit=visit)
+        if log.is_torn:  # Nothing may be appended to a torn last line.
+            try:
+                with path.open("r+b") as file:
+                    file.truncate(log.length)
+            except OSError as error:
+                raise unwritable(path, error) from error
+        return self._journal(log, hold, cwd="", is_new=False, costs=costs, closed=closed)
+
+    def _journal(
+        self,
+        log: Log,
+        hold: Hold,
+        *,
+        cwd: str,
+        is_new: bool,
+        costs: dict[str, float],
+        closed: Callable[[], object],
+    ) -> FileJournal:
+        return FileJournal(
+            log=log,
+            cwd=cwd,
+            lock=hold,
+            clock=self._clock,
+            lanes=self._lanes,
+            is_new=is_new,
+            offsets=self._offsets_of(log.path),
+            costs=costs,
+            closed=closed,
+        )
+
+    def create(self, path: Path, session_id: str, records: Sequence[Record]) -> None:
+        """See `Logs.create`."""
+        del session_id
+        make_folder(path.parent)
+        with replacing(path) as file:
+            file.write(encode_records(records))
+        sync_folder(path.parent)
+
+    def remove(self, path: Path) -> None:
+        """See `Logs.remove`."""
+        try:
+            spill = path.with_suffix(".spill")
+            if spill.is_dir() and not spill.is_symlink():
+                shutil.rmtree(spill)
+            rewriting_path(path).unlink(missing_ok=True)
+            path.unlink()
+            sync_folder(path.parent)
+        except OSError as error:
+            raise unwritable(path, error) from error
+
+    def rewrite(self, path: Path, rewriting: Rewriting) -> None:
+        """See `Logs.rewrite`."""
+        temporary = rewriting_path(path)
+        try:
+            with contextlib.ExitStack() as stack:
+                mode = stack.enter_context(locked_log(path))
+                lines = rewriting(lambda: raw_lines(path))
+                if lines is None:
+                    return
+                out = stack.enter_context(temporary.open("wb", buffering=_BUFFER))
+                os.fchmod(out.fileno(), mode)
+                out.writelines(lines)
+                if rewriting.changed:
+                    out.flush()
+                    os.fsync(out.fileno())
+                    temporary.replace(path)
+                    sync_folder(path.parent)
+        finally:
+            with contextlib.suppress(OSError):
+                temporary.unlink(missing_ok=True)
+
+    def compress(self, path: Path) -> Replaced | None:
+        """See `Logs.compress`."""
+        return compress_log(path)
+
+    def expand(self, path: Path) -> Replaced | None:
+        """See `Logs.expand`."""
+        return expand_log(path)
+
+    def sweep(self, before_s: float) -> None:
+        """See `Logs.sweep`. Opening a session again would remove its lock, but many are never opened.
+
+        Only old ones go, because a session whose lock is held for this moment can't be opened by another process.
+        """
+        with contextlib.suppress(FileNotFoundError):
+            for path in (self.root / ".locks").iterdir():
+                if path.lstat().st_mtime < before_s and writer_of(path) is None:
+                    with contextlib.suppress(StorageError):
+                        WriterLock.acquire(path, session_id=path.name).release()
+
+    def _lock_path(self, session_id: str) -> Path:
+        return self.root / ".locks" / session_id
+
+    def _offsets_of(self, path: Path) -> Offsets:
+        """The known positions in a log, shared by all readers and the writer in this process."""
+        offsets = self._offsets.pop(path, None) or Offsets()
+        self._offsets[path] = offsets
+        if len(self._offsets) > _MOST_OFFSETS:
+            self._offsets.popitem(last=False)
+        return offsets
+
+
+def stat_log(root: Path, path: Path) -> LogFile | None:
+    """The state of a log below the sessions folder; None if it was removed."""
+    try:
+        stat = path.stat()
+    except OSError:
+        return None
+    return LogFile(
+        name_of(root, path), path, session_id_of(path) or "", stat.st_ino, stat.st_mtime_ns, stat.st_size
+    )
+
+
+def _files_in(root: Path, known: Mapping[str, LogFile] = MappingProxyType({})) -> list[LogFile]:
+    """The states of all logs below the sessions folder, in descending order of their names.
+
+    Args:
+        root: The folder.
+        known: Earlier states, by path. What has not changed since is taken from there, which takes a quarter of the
+            time.
+    """
+    found: list[tuple[str, LogFile]] = []
+    for folder in _entries(root):
+        if not folder.is_dir():
+            continue
+        for entry in _entries(folder.path):
+            if not entry.name.endswith(".jsonl"):
+                continue
+            file = known.get(entry.path)
+            with contextlib.suppress(OSError):
+                stat = entry.stat()
+                if file is None or (file.inode, file.mtime_ns, file.size) != (
+                    stat.st_ino,
+                    stat.st_mtime_ns,
+                    stat.st_size,
+                ):
+                    file = stat_log(root, Path(entry.path)) if session_id_of(Path(entry.name)) else None
+                if file is not None:
+                    found.append((entry.name, file))
+    return [file for _, file in sorted(found, key=lambda each: each[0], reverse=True)]
+
+
+def _entries(folder: str | Path) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as entries:
+            return list(entries)
+    except OSError:  # it was removed, is no folder, or somebody else's
+        return []

@@ -1,0 +1,183 @@
+"""Where the logs of sessions are: the port that everything in this room reads and writes them through."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from sqlalchemy import Connection
+
+from satchel.events import Record
+from satchel.sessions.compressing import Replaced
+from satchel.sessions.journal import Hold, Journal
+from satchel.sessions.log import LogLine
+
+__all__ = ["LogFile", "Logs", "Rewriting", "name_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class LogFile:
+    """A log, and the state by which a change is noticed.
+
+    Attributes:
+        name: Its key in the index.
+        inode: Another number whenever it was rewritten. `mtime_ns` is 0 where the log isn't a file.
+        size: Where its last line ends; see `LogLine`.
+    """
+
+    name: str
+    path: Path
+    session_id: str
+    inode: int
+    mtime_ns: int
+    size: int
+
+
+class Rewriting(Protocol):
+    """Makes the new lines of a log. It may be called again from the start."""
+
+    @property
+    def changed(self) -> Sequence[int]:
+        """Which lines differ. Empty means that the log stays as it is."""
+
+    def __call__(self, lines: Callable[[], Iterable[bytes]]) -> Iterator[bytes] | None:
+        """One new line for each old one, in order, but for empty ones and one that was never written to its end. None
+        means that no line changes.
+        """
+
+
+def name_of(root: Path, path: Path) -> str:
+    """The key of a log in the index: its place below the sessions folder, in ASCII."""
+    return str(path.relative_to(root)).encode("ascii", "backslashreplace").decode()
+
+
+class Logs(ABC):
+    """The logs of the sessions of a home. All methods block.
+
+    A log has a path below `root` wherever it is, which names it and says where its spilled results are.
+
+    Attributes:
+        root: `SATCHEL_HOME/sessions`.
+        is_shared: Whether other machines write logs, too. What they spilled is with them.
+    """
+
+    root: Path
+    is_shared = False
+
+    # Reading
+
+    @abstractmethod
+    def paths(self, beginning: str = "") -> list[Path]:
+        """The logs of the sessions whose ids begin like this, in descending order of their names."""
+
+    @abstractmethod
+    def files(self) -> list[LogFile]:
+        """The states of all logs, in the same order."""
+
+    @abstractmethod
+    def file(self, path: Path) -> LogFile | None:
+        """The state of one; None if it was removed."""
+
+    @abstractmethod
+    def is_same(self, connection: Connection, file: LogFile) -> bool:
+        """Whether a log was not rewritten since, asked on the thread of the database that writes the index."""
+
+    @abstractmethod
+    def growing(self, open_here: Collection[str]) -> list[LogFile] | None:
+        """Those that may have grown since the last call: the logs of other processes' sessions. None means any, or
+        that logs were added or removed.
+        """
+
+    @abstractmethod
+    def is_small(self, path: Path) -> bool:
+        """Whether reading it is short work; see `Lanes`."""
+
+    @abstractmethod
+    def lines(self, path: Path, *, start: int = 0, number: int = 1) -> Iterator[LogLine]:
+        """Read lines, from the place `start` on, where line `number` begins. Empty ones are left out.
+
+        Raises:
+            StorageError: It can't be read.
+        """
+
+    @abstractmethod
+    def records(self, path: Path, *, after_seq: int, limit: int) -> tuple[Record, ...]:
+        """See `Journal.records`. A log that isn't there has none."""
+
+    # Writing
+
+    @abstractmethod
+    def hold(self, session_id: str) -> Hold:
+        """Keep other writers of a session out, whether it has a log or not.
+
+        Raises:
+            SessionInUse: Another writer has it; the message names its process.
+            StorageUnwritable: It can't be noted.
+        """
+
+    @abstractmethod
+    def writer(self, session_id: str) -> int | None:
+        """The process that writes a session, as its own machine numbers it; None if none does."""
+
+    @abstractmethod
+    def begin(
+        self, path: Path, session_id: str, hold: Hold, *, cwd: str, closed: Callable[[], object]
+    ) -> Journal:
+        """The journal of a session without a log."""
+
+    @abstractmethod
+    def resume(
+        self,
+        path: Path,
+        session_id: str,
+        hold: Hold,
+        *,
+        visit: Callable[[Record], object],
+        costs: dict[str, float],
+        closed: Callable[[], object],
+    ) -> Journal:
+        """The journal of a session that goes on. `visit` is called with each record; `cwd` is still to be set.
+
+        Raises:
+            StorageUnwritable, StorageError: The log can't be read or written.
+        """
+
+    @abstractmethod
+    def create(self, path: Path, session_id: str, records: Sequence[Record]) -> None:
+        """Write a whole log that isn't there.
+
+        Raises:
+            OSError, StorageError: It can't be written. There is no log.
+        """
+
+    @abstractmethod
+    def remove(self, path: Path) -> None:
+        """Remove a log that is held, and what was spilled from it.
+
+        Raises:
+            StorageUnwritable, StorageError: It can't be removed.
+        """
+
+    @abstractmethod
+    def rewrite(self, path: Path, rewriting: Rewriting) -> None:
+        """Replace the lines of a log, which may be open, in one step or not at all.
+
+        Raises:
+            OSError, StorageError: It can't be read or written, and is unchanged.
+        """
+
+    def compress(self, path: Path) -> Replaced | None:
+        """Make a log that is held smaller; None if it is so already."""
+        del path
+        return None
+
+    def expand(self, path: Path) -> Replaced | None:
+        """Make a log that is held one that can be written; None if it is so already."""
+        del path
+        return None
+
+    def sweep(self, before_s: float) -> None:  # noqa: B027 - only files leave something
+        """Remove what processes that were killed before a time left of their holds."""

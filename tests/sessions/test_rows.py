@@ -1,0 +1,427 @@
+"""Conversations on a server: two machines of one home, what one of them does while the other dies or is away."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+import psycopg
+import pytest
+from sqlalchemy import Connection, text
+
+from satchel.clock import ManualClock
+from satchel.errors import SessionInUse, StorageError, UsageError
+from satchel.events import Event, Notice
+from satchel.sessions import SessionStore, Words, moving
+from satchel.sessions.moving import copy_conversations, take_in
+from satchel.storage import HEAD, Database
+from tests.postgresql import Server, server_of
+from tests.requirements import requirement
+from tests.sessions.worlds import exchange, observed, said, started
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Server:
+    return server_of(tmp_path_factory)
+
+
+@pytest.fixture
+def url(server: Server, tmp_path: Path) -> str:
+    return server.url(server.schema_for(tmp_path))
+
+
+@asynccontextmanager
+async def machine(url: str, folder: Path) -> AsyncIterator[SessionStore]:
+    async with Database.open(url) as database:
+        yield SessionStore(folder / "sessions", database, clock=ManualClock())
+
+
+def run(url: str, statement: str, *values: object) -> list[tuple[object, ...]]:
+    with psycopg.connect(url, autocommit=True) as connection:
+        cursor = connection.execute(statement.encode(), values)
+        return cursor.fetchall() if cursor.description else []
+
+
+def move_elsewhere(url: str) -> None:
+    """Let the writers seem to be processes of another machine, of which nobody here knows whether they live."""
+    run(url, "UPDATE conversations SET writer = regexp_replace(writer, '^[^ ]+ [^ ]+', 'elsewhere attic')")
+
+
+async def texts(store: SessionStore, session_id: str) -> list[str]:
+    return [
+        record.event.text
+        for record in (await store.load(session_id)).records
+        if isinstance(record.event, Notice)
+    ]
+
+
+def note(words: str) -> Notice:
+    return Notice(part="test", text=words)
+
+
+@requirement("storage:postgres:conversations")
+async def test_another_machine_lists_finds_reads_and_continues_what_the_first_one_began(
+    url: str, tmp_path: Path
+) -> None:
+    async with machine(url, tmp_path / "a") as a, machine(url, tmp_path / "b") as b:
+        async with await a.create("/w", session_id="s1") as journal:
+            await journal.append([started("s1", "/w"), *exchange("The heron nests", "Noted.")])
+        assert [info.title for info in await b.list()] == ["The heron nests"]
+        assert [hit.session_id for hit in await b.search("heron nest")] == ["s1"]
+        await b.post("s1", source="b", text="a parcel")
+        assert [entry.text for entry in await a.inbox.waiting("s1")] == ["a parcel"]
+        async with await b.open("s1") as journal:
+            await journal.append(exchange("And the kestrel?", "No.", turn=2))
+        assert [hit.turn for hit in await a.search("kestrel")] == [2]
+        assert [record.seq for record in await a.records("s1", after_seq=4)] == list(range(5, 10))
+        assert not list(tmp_path.rglob("*.jsonl"))
+        with pytest.raises(UsageError, match="exists already"):
+            await b.create("/w", session_id="s1")
+
+
+@requirement("storage:postgres:conversations")
+async def test_a_second_writer_is_told_who_has_the_session_and_gets_it_when_the_lease_is_over(
+    url: str, tmp_path: Path
+) -> None:
+    async with machine(url, tmp_path / "a") as a, machine(url, tmp_path / "b") as b:
+        journal = await a.create("/w", session_id="s1")
+        await journal.append([started("s1", "/w"), note("first")])
+        with pytest.raises(SessionInUse, match="already open in this process"):
+            await b.open("s1")
+        move_elsewhere(url)
+        with pytest.raises(SessionInUse, match=rf"process {os.getpid()} on attic"):
+            await b.open("s1")
+        assert await b.writer("s1") == os.getpid()
+        run(url, "UPDATE conversations SET until = until - 60000")
+        assert await b.writer("s1") is None
+        async with await b.open("s1") as later:
+            await later.append([note("second")])
+            # The first one was only away. It writes nothing beside the second, and can't end its lease.
+            with pytest.raises(SessionInUse, match=rf"taken over by process {os.getpid()}"):
+                await journal.append([note("lost")])
+            await journal.aclose()
+            assert await a.writer("s1") == os.getpid()
+            await later.append([note("third")])
+        assert await texts(a, "s1") == ["first", "second", "third"]
+        assert await a.writer("s1") is None
+
+
+@requirement("storage:postgres:conversations")
+async def test_a_writer_that_waits_for_its_user_keeps_the_session(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("satchel.sessions.rows._RENEW_S", 0.01)
+    async with (
+        machine(url, tmp_path / "a") as a,
+        machine(url, tmp_path / "b") as b,
+        await a.create("/w", session_id="s1") as journal,
+    ):
+        await journal.append([started("s1", "/w"), note("first")])
+        run(url, "UPDATE conversations SET until = 0")
+        with anyio.fail_after(60):
+            while await b.writer("s1") is None:
+                pass
+        with pytest.raises(SessionInUse):
+            await b.open("s1")
+
+
+_WRITES = """
+import sys, anyio
+from pathlib import Path
+from tests.sessions.test_rows import machine, note
+from tests.sessions.worlds import started
+async def main():
+    async with machine(sys.argv[1], Path(sys.argv[2])) as store:
+        journal = await store.create("/w", session_id="s1")
+        await journal.append([started("s1", "/w")])
+        for number in range(10_000):
+            await journal.append([note(str(number))], durable=True)
+            print(number, flush=True)
+anyio.run(main)
+"""
+
+
+@requirement("storage:postgres:conversations")
+async def test_what_was_acknowledged_before_a_kill_is_there_and_the_next_writer_need_not_wait(
+    url: str, tmp_path: Path
+) -> None:
+    command = [sys.executable, "-c", _WRITES, url, str(tmp_path / "a")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as killed:
+        assert killed.stdout is not None
+        for line in killed.stdout:
+            if line == "7\n":
+                killed.send_signal(signal.SIGKILL)
+                break
+        acknowledged = [7, *map(int, killed.stdout.read().split())][-1]
+    async with machine(url, tmp_path / "b") as b, await b.open("s1") as journal:
+        await journal.append([note("after")])
+        *before, last = await texts(b, "s1")
+        assert last == "after"
+        assert before == [str(number) for number in range(len(before))]
+        assert acknowledged < len(before) <= acknowledged + 2
+
+
+@requirement("storage:postgres:conversations")
+async def test_a_session_goes_on_when_the_server_was_away(url: str, tmp_path: Path) -> None:
+    cut = f"{url}&application_name=cut-{tmp_path.name}"
+    async with machine(cut, tmp_path) as store, await store.create("/w", session_id="s1") as journal:
+        await journal.append([started("s1", "/w"), note("first")])
+        run(
+            url,
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = %s",
+            f"cut-{tmp_path.name}"[:63],
+        )
+        await journal.append([note("second")])
+        assert await texts(store, "s1") == ["first", "second"]
+
+
+@requirement("storage:postgres:conversations")
+async def test_a_batch_whose_acknowledgement_was_lost_is_taken_back_by_the_next(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with Database.open(url) as database:
+        store = SessionStore(tmp_path / "sessions", database, clock=ManualClock())
+        async with await store.create("/w", session_id="s1") as journal:
+            await journal.append([started("s1", "/w"), note("first")])
+            write = database.write
+
+            async def lost(*arguments: object, **options: object) -> None:
+                await write(*arguments, **options)  # type: ignore[arg-type]
+                raise StorageError("The connection was lost.")
+
+            with monkeypatch.context() as patched:
+                patched.setattr(database, "write", lost)
+                with pytest.raises(StorageError, match="lost"):
+                    await journal.append([note("kestrel"), note("of nobody")])
+            assert len(await store.list()) == 1  # The index has read them.
+            (record,) = await journal.append([note("second")])
+            assert record.seq == 3
+        assert await texts(store, "s1") == ["first", "second"]
+        assert (await store.info("s1")).id == "s1"
+
+
+@requirement("storage:postgres:conversations")
+async def test_a_writer_is_told_what_another_machine_has_forgotten_and_the_server_has_none_of_it(
+    server: Server, url: str, tmp_path: Path
+) -> None:
+    secret = "The vault opens with 4711"
+    async with machine(url, tmp_path / "a") as a, machine(url, tmp_path / "b") as b:
+        async with await a.create("/w", session_id="s1") as journal:
+            await journal.append([started("s1", "/w"), *exchange(secret, "Noted.")])
+            assert len(await b.search("vault")) == 1
+            assert await journal.take_rewritten() is None
+            (done,) = (await b.redact([Words(text=secret)])).sessions
+            assert (done.session_id, done.open_in) == ("s1", os.getpid())
+            told: list[str] = []
+
+            async def without(words: list[str]) -> list[Event]:
+                told.extend(words)
+                return [note("It opens.")]
+
+            # Nothing is written before the writer knows.
+            await journal.append([note("It opens with 4711.")], forgotten=without)  # type: ignore[arg-type]
+            assert told == [secret]
+            assert await journal.take_rewritten() is None
+            await b.redact([Words(text="It opens.")])
+            assert await journal.take_rewritten() == ("It opens.",)
+        assert await a.search("vault") == []
+        # A long result of another machine is not here, and may have the words, too.
+        async with await a.open("s1") as journal:
+            await journal.append([said("4712", turn=2), observed("c1", "4712", spill="/elsewhere/c1.txt")])
+        (error,) = (await b.redact([Words(text="4712")])).errors
+        assert f"{journal.path.stem}.spill" in error
+        assert not server.has("4711")
+
+
+@requirement("storage:postgres:conversations")
+async def test_whoever_starts_next_knows_that_forgotten_words_may_still_be_in_the_servers_files(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def killed() -> bool:
+        raise KeyboardInterrupt
+
+    async with Database.open(url) as database:
+        store = SessionStore(tmp_path / "sessions", database, clock=ManualClock())
+        async with await store.create("/w", session_id="s1") as journal:
+            await journal.append([started("s1", "/w"), note("4711")])
+        with monkeypatch.context() as patched, contextlib.suppress(KeyboardInterrupt):
+            patched.setattr(database, "scrub", killed)
+            await store.redact([Words(text="4711")])
+        assert await texts(store, "s1") == ["[forgotten]"]
+    async with Database.open(url) as database:
+        assert database.is_scrub_due
+        assert await database.scrub()
+    async with Database.open(url) as database:
+        assert not database.is_scrub_due
+
+
+@requirement("storage:postgres:conversations")
+async def test_conversations_in_files_move_to_the_server_and_back_with_what_waits_for_them(
+    url: str, tmp_path: Path
+) -> None:
+    root = tmp_path / "sessions"
+    async with Database.open(tmp_path / "satchel.db") as local, Database.open(url) as there:
+        files = SessionStore(root, local, clock=ManualClock())
+        for id in ("s1", "s2", "s3"):
+            async with await files.create("/w", session_id=id) as journal:
+                await journal.append([started(id, "/w"), *exchange("The heron nests", "Noted.")])
+        (s3,) = root.rglob("*_s3.jsonl")
+        damaged = s3.read_bytes() + b'\xff broken\n\n{"seq":9,"torn'
+        s3.write_bytes(damaged)
+        await files.post("s1", source="test", text="a parcel")
+        assert len(await files.search("heron")) == 3
+        before = {path: path.read_bytes() for path in root.rglob("*.jsonl")}
+        journal = await files.open("s2")
+        unreadable = s3.with_name("2099-01-01_000000_zzz.jsonl")
+        unreadable.mkdir()
+        held = await take_in(root, local, there, clock=ManualClock())
+        assert held == ["zzz", "s2"]
+        unreadable.rmdir()
+        await journal.aclose()
+        # As if a call had been killed between writing and removing: it removes what it finds written.
+        s1 = next(path for path in before if path.name.endswith("_s1.jsonl"))
+        s1.write_bytes(before[s1])
+        assert await take_in(root, local, there, clock=ManualClock()) == []
+        assert not list(root.rglob("*.jsonl"))
+        assert b"heron" not in (tmp_path / "satchel.db").read_bytes()
+        rows = SessionStore(root, there, clock=ManualClock())
+        assert len(await rows.search("heron")) == 3
+        assert (await rows.load("s3")).skipped != ()
+        assert [entry.text for entry in await rows.inbox.waiting("s1")] == ["a parcel"]
+        async with await rows.open("s1") as journal:
+            await journal.append([said("The owl, too", turn=2)])
+        # An old copy of a conversation that goes on here is one with less; one with other words stays.
+        s1.write_bytes(before[s1])
+        assert await take_in(root, local, there, clock=ManualClock()) == []
+        s1.write_bytes(before[s1].replace(b"heron", b"stork"))
+        assert await take_in(root, local, there, clock=ManualClock()) == ["s1"]
+        with pytest.raises(StorageError, match="other words"):
+            await copy_conversations(root, there, local, clock=ManualClock())
+        s1.unlink()
+        assert await copy_conversations(root, there, local, clock=ManualClock()) == 3
+        assert s3.read_bytes() == damaged[: damaged.index(b"\n\n") + 1]
+        assert s1.read_bytes().startswith(before[s1])
+        assert [entry.text for entry in await files.inbox.waiting("s1")] == ["a parcel"]
+
+
+@requirement("storage:postgres:conversations")
+async def test_forgetting_reaches_a_file_that_waits_to_be_moved(url: str, tmp_path: Path) -> None:
+    root = tmp_path / "sessions"
+    async with Database.open(tmp_path / "satchel.db") as local, Database.open(url) as there:
+        # A process that was started while the server was away has the session open.
+        begun = SessionStore(root, local, clock=ManualClock())
+        async with await begun.create("/w", session_id="s1") as journal:
+            await journal.append([started("s1", "/w"), *exchange("The secret heron", "Noted.")])
+            assert await take_in(root, local, there, clock=ManualClock()) == ["s1"]
+            rows = SessionStore(root, there, clock=ManualClock())
+            done = await rows.redact([Words(text="secret heron")])
+            assert [(entry.session_id, entry.open_in) for entry in done.sessions] == [("s1", os.getpid())]
+        assert await take_in(root, local, there, clock=ManualClock()) == []
+        assert [info.id for info in await rows.list()] == ["s1"]
+        assert not await rows.search("heron")
+
+
+@requirement("storage:postgres:conversations")
+async def test_a_move_that_was_killed_after_its_last_file_leaves_no_words_in_the_home(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "sessions"
+    async with Database.open(tmp_path / "satchel.db") as local, Database.open(url) as there:
+        files = SessionStore(root, local, clock=ManualClock())
+        async with await files.create("/w", session_id="s1") as journal:
+            await journal.append([started("s1", "/w"), *exchange("The heron nests", "Noted.")])
+        assert len(await files.search("heron")) == 1
+
+        def killed(connection: Connection) -> None:
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patch:
+            patch.setattr(moving, "_clear_local", killed)
+            with pytest.raises(KeyboardInterrupt):
+                await take_in(root, local, there, clock=ManualClock())
+        assert not list(root.rglob("*.jsonl"))
+        assert await take_in(root, local, there, clock=ManualClock()) == []
+        assert b"heron" not in (tmp_path / "satchel.db").read_bytes()
+
+
+@requirement("storage:postgres:conversations")
+async def test_a_session_is_held_once_in_a_process_and_opens_again_if_its_release_was_lost(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with Database.open(url) as database:
+        store = SessionStore(tmp_path / "sessions", database, clock=ManualClock())
+        journal = await store.create("/w", session_id="s1")
+        with pytest.raises(SessionInUse, match="already open in this process"):
+            await store.create("/w", session_id="s1")
+        await journal.append([started("s1", "/w"), note("first")])
+
+        def away(function: object) -> None:
+            raise StorageError("The server is away.")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(database, "write_blocking", away)
+            await journal.aclose()
+        async with await store.open("s1") as journal:
+            await journal.append([note("second")])
+            assert await texts(store, "s1") == ["first", "second"]
+            run(url, "UPDATE conversations SET epoch = epoch + 1")
+            with pytest.raises(SessionInUse, match="taken over"):
+                await journal.append([note("third")])
+
+
+@requirement("storage:postgres:conversations")
+async def test_results_that_cannot_be_removed_keep_their_conversation_so_that_it_can_be_deleted_again(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with machine(url, tmp_path / "a") as store:
+        async with await store.create("/w", session_id="s1") as journal:
+            await journal.append([started("s1", "/w"), *exchange("hello", "there")])
+            journal.spill_dir.mkdir(parents=True)
+            (journal.spill_dir / "long.txt").write_text("words")
+
+        def denied(folder: Path) -> None:
+            raise PermissionError(13, "Permission denied", str(folder))
+
+        with monkeypatch.context() as patch:
+            patch.setattr("satchel.sessions.rows.shutil.rmtree", denied)
+            with pytest.raises(StorageError):
+                await store.delete("s1")
+        await store.delete("s1")
+        assert not list(tmp_path.rglob("long.txt"))
+
+
+@requirement("storage:postgres:conversations")
+async def test_a_server_of_the_version_before_gets_the_tables_that_a_new_one_has(url: str) -> None:
+    columns = (
+        "SELECT table_name, column_name, data_type, collation_name, is_nullable FROM information_schema.columns "
+        "WHERE table_schema = current_schema() ORDER BY 1, 2"
+    )
+    indexes = "SELECT indexname FROM pg_indexes WHERE schemaname = current_schema() ORDER BY 1"
+    quoted = (
+        "SELECT attrelid::regclass::text, attname FROM pg_attribute WHERE attstattarget = 0 AND attnum > 0 "
+        "AND attrelid IN (SELECT oid FROM pg_class WHERE relkind = 'r' AND relnamespace = "
+        "current_schema()::regnamespace) ORDER BY 1, 2"
+    )
+    async with Database.open(url):
+        pass
+    wanted = [run(url, query) for query in (columns, indexes, quoted)]
+
+    def older(connection: Connection) -> None:
+        tables = "session_client_place, session_inbox, session_log, session_passage, session_settled"
+        connection.execute(text(f"DROP TABLE conversations, conversation_lines, {tables}"))
+        connection.execute(text("UPDATE alembic_version SET version_num = '0021_times'"))
+
+    async with Database.open(url) as database:
+        await database.write(older)
+    async with Database.open(url):
+        assert [run(url, query) for query in (columns, indexes, quoted)] == wanted
+    assert run(url, "SELECT version_num FROM alembic_version") == [(HEAD,)]
