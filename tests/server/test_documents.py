@@ -100,18 +100,19 @@ def test_a_document_that_is_stored_though_the_disk_failed_afterwards_keeps_its_c
     world: World, client: httpx2.Client
 ) -> None:
     assert remember(client, b"The first.", "first.txt").status_code == 200
+    manual = f"{MANUAL}Of another house.".encode()
     [journal] = (world.home / "journal").glob("memories-*.jsonl")
     journal.unlink()
     journal.mkdir()  # nothing can be written there, as on a full disk
-    assert remember(client, MANUAL.encode(), "boiler.md").status_code == 507
+    assert remember(client, manual, "boiler.md").status_code == 507
     [path] = [
         one["path"]
         for one in client.get("/api/memory/documents").json()
         if one["path"].endswith("/boiler.md")
     ]
-    assert (world.home / path).read_bytes() == MANUAL.encode()
+    assert (world.home / path).read_bytes() == manual
     journal.rmdir()
-    assert remember(client, MANUAL.encode(), "boiler.md").json()["outcome"] == "unchanged"
+    assert remember(client, manual, "boiler.md").json()["outcome"] == "unchanged"
 
 
 @requirement("documents:watched:faces")
