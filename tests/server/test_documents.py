@@ -104,15 +104,13 @@ def test_a_document_that_is_stored_though_the_disk_failed_afterwards_keeps_its_c
     [journal] = (world.home / "journal").glob("memories-*.jsonl")
     journal.unlink()
     journal.mkdir()  # nothing can be written there, as on a full disk
-    assert remember(client, manual, "boiler.md").status_code == 507
+    assert remember(client, manual, "kept.md").status_code == 507
     [path] = [
-        one["path"]
-        for one in client.get("/api/memory/documents").json()
-        if one["path"].endswith("/boiler.md")
+        one["path"] for one in client.get("/api/memory/documents").json() if one["path"].endswith("/kept.md")
     ]
     assert (world.home / path).read_bytes() == manual
     journal.rmdir()
-    assert remember(client, manual, "boiler.md").json()["outcome"] == "unchanged"
+    assert remember(client, manual, "kept.md").json()["outcome"] == "unchanged"
 
 
 @requirement("documents:watched:faces")

@@ -292,7 +292,13 @@ async def test_conversations_in_files_move_to_the_server_and_back_with_what_wait
         s1.write_bytes(before[s1])
         assert await take_in(root, local, there, clock=ManualClock()) == []
         assert not list(root.rglob("*.jsonl"))
-        assert b"heron" not in (tmp_path / "satchel.db").read_bytes()
+        assert (
+            await local.read(
+                lambda connection: connection.execute(text("SELECT count(*) FROM session_passage")).scalar()
+            )
+            == 0
+        )
+        assert not [path for path in tmp_path.glob("satchel.db*") if b"heron" in path.read_bytes()]
         rows = SessionStore(root, there, clock=ManualClock())
         assert len(await rows.search("heron")) == 3
         assert (await rows.load("s3")).skipped != ()
@@ -350,7 +356,13 @@ async def test_a_move_that_was_killed_after_its_last_file_leaves_no_words_in_the
                 await take_in(root, local, there, clock=ManualClock())
         assert not list(root.rglob("*.jsonl"))
         assert await take_in(root, local, there, clock=ManualClock()) == []
-        assert b"heron" not in (tmp_path / "satchel.db").read_bytes()
+        assert (
+            await local.read(
+                lambda connection: connection.execute(text("SELECT count(*) FROM session_passage")).scalar()
+            )
+            == 0
+        )
+        assert not [path for path in tmp_path.glob("satchel.db*") if b"heron" in path.read_bytes()]
 
 
 @requirement("storage:postgres:conversations")
