@@ -17,7 +17,7 @@ from satchel.models import Call, ModelRequest, Reply, ScriptedModel
 from satchel.runtime import Satchel
 from satchel.runtime.home import Home
 from satchel.runtime.rebuilding import rebuild
-from satchel.sessions import Journal
+from satchel.sessions.journal import FileJournal
 from tests.requirements import requirement
 from tests.runtime.world import opened, settings_in
 
@@ -265,7 +265,7 @@ async def test_a_move_that_fails_loses_nothing_and_shows_nothing_elsewhere(
             raise StorageUnwritable("The disk is full.")
 
         with monkeypatch.context() as patch:
-            patch.setattr(Journal, "append", full)
+            patch.setattr(FileJournal, "append", full)
             with pytest.raises(StorageUnwritable):
                 await satchel.move(session.id, "")
         assert not await own.list()

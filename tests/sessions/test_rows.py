@@ -213,7 +213,7 @@ async def test_a_batch_whose_acknowledgement_was_lost_is_taken_back_by_the_next(
 async def test_a_writer_is_told_what_another_machine_has_forgotten_and_the_server_has_none_of_it(
     server: Server, url: str, tmp_path: Path
 ) -> None:
-    secret = "The vault opens with 4711"
+    secret = "The vault opens with zaunkoenig"
     async with machine(url, tmp_path / "a") as a, machine(url, tmp_path / "b") as b:
         async with await a.create("/w", session_id="s1") as journal:
             await journal.append([started("s1", "/w"), *exchange(secret, "Noted.")])
@@ -228,7 +228,7 @@ async def test_a_writer_is_told_what_another_machine_has_forgotten_and_the_serve
                 return [note("It opens.")]
 
             # Nothing is written before the writer knows.
-            await journal.append([note("It opens with 4711.")], forgotten=without)  # type: ignore[arg-type]
+            await journal.append([note("It opens with zaunkoenig.")], forgotten=without)  # type: ignore[arg-type]
             assert told == [secret]
             assert await journal.take_rewritten() is None
             await b.redact([Words(text="It opens.")])
@@ -236,10 +236,12 @@ async def test_a_writer_is_told_what_another_machine_has_forgotten_and_the_serve
         assert await a.search("vault") == []
         # A long result of another machine is not here, and may have the words, too.
         async with await a.open("s1") as journal:
-            await journal.append([said("4712", turn=2), observed("c1", "4712", spill="/elsewhere/c1.txt")])
-        (error,) = (await b.redact([Words(text="4712")])).errors
+            await journal.append(
+                [said("rohrdommel", turn=2), observed("c1", "rohrdommel", spill="/elsewhere/c1.txt")]
+            )
+        (error,) = (await b.redact([Words(text="rohrdommel")])).errors
         assert f"{journal.path.stem}.spill" in error
-        assert not server.has("4711")
+        assert not server.has("zaunkoenig")
 
 
 @requirement("storage:postgres:conversations")
