@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import io
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -13,6 +14,7 @@ from textual.events import Paste
 from textual.geometry import Size
 from textual.strip import Strip
 from textual.widget import Widget
+from textual.widgets import TextArea
 
 from satchel.cli import chat as chat_module
 from satchel.config import load
@@ -318,6 +320,20 @@ async def test_enter_sends_what_was_typed_when_the_menu_is_still_about_an_earlie
         await hands.type("mode plan")
         await hands.pilot.press("enter")
         await hands.see("Mode plan from now on.")
+
+
+@requirement("tui:commands")
+async def test_typing_on_before_words_were_looked_for_leaves_no_warning(
+    tmp_path: Path, recwarn: pytest.WarningsRecorder
+) -> None:
+    async with screen(tmp_path, ScriptedModel([])) as hands:
+        await hands.type("/")
+        event = TextArea.Changed(hands.app._composer)
+        for _ in range(3):  # as keys that arrive at once
+            await hands.app.on_text_area_changed(event)
+        await hands.until(lambda: hands.app.query_one(Menu).display)
+    gc.collect()
+    assert [str(warning.message) for warning in recwarn if "never awaited" in str(warning.message)] == []
 
 
 @requirement("tui:commands")

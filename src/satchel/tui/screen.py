@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Final, assert_never
+from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
+from typing import Any, Final, assert_never
 
 import anyio
 import anyio.to_thread
@@ -193,7 +194,7 @@ class ConversationScreen(App[int]):
         self.set_interval(_PAINT_S, self._paint)
         self.set_interval(1.0, self._draw_status)
         await self._enter()
-        self.run_worker(self._read_said(), group="said")
+        self._start(self._read_said, group="said")
 
     @property
     def _is_dark(self) -> bool:
@@ -216,7 +217,7 @@ class ConversationScreen(App[int]):
             self._queue(message)
         running = session.running
         after = running.after_seq if running is not None else session.last_seq
-        self._following = self.run_worker(self._follow(session, after), group="follow", exclusive=True)
+        self._following = self._start(partial(self._follow, session, after), group="follow", exclusive=True)
         self._sync()
         self._draw_head()
         self._draw_status()
@@ -588,11 +589,11 @@ class ConversationScreen(App[int]):
             self._tell(f"△ {error}", "warn")
             return
         if found is None:
-            self._work = self.run_worker(self._send(text), group="work")
+            self._work = self._start(partial(self._send, text), group="work")
         elif found[0].name == "resume" and not found[1]:
             self.action_sessions()
         else:
-            self._work = self.run_worker(self._command(*found), group="work")
+            self._work = self._start(partial(self._command, *found), group="work")
         self._draw_status()
 
     async def _send(self, text: str) -> None:
@@ -684,12 +685,19 @@ class ConversationScreen(App[int]):
         if change.draft:
             self._composer.put(change.draft)
 
+    def _start(
+        self, work: Callable[[], Coroutine[Any, Any, None]], *, group: str, exclusive: bool = False
+    ) -> Worker[None]:
+        """Run `work` beside the screen. Of a coroutine that was cancelled before it began, Python would warn."""
+        started: Worker[None] = self.run_worker(work, group=group, exclusive=exclusive)
+        return started
+
     async def on_text_area_changed(self, event: TextArea.Changed) -> None:
         """Offer completions."""
         before = self._composer.before
         last = self._composer.last_word
         if (before.startswith("/") and "\n" not in before) or last.startswith("@"):
-            self.run_worker(self._complete(before), group="complete", exclusive=True)
+            self._start(partial(self._complete, before), group="complete", exclusive=True)
         else:
             self._menu.offer(())
 
@@ -738,7 +746,7 @@ class ConversationScreen(App[int]):
             return
         now_s = self._monotonic_s()
         if now_s - self._escaped_s < _TWICE_S:
-            self.run_worker(self._choose_message(), group="choose", exclusive=True)
+            self._start(self._choose_message, group="choose", exclusive=True)
         self._escaped_s = now_s
 
     def _stop_running(self) -> bool:
@@ -787,7 +795,7 @@ class ConversationScreen(App[int]):
 
     def action_sessions(self) -> None:
         """Choose a conversation to continue."""
-        self.run_worker(self._choose_session(), group="choose", exclusive=True)
+        self._start(self._choose_session, group="choose", exclusive=True)
 
     async def _choose_session(self) -> None:
         try:
@@ -803,7 +811,7 @@ class ConversationScreen(App[int]):
 
         def take(number: int | None) -> None:
             if number is not None:
-                self.run_worker(self._switch(sessions[number].id), group="work")
+                self._start(partial(self._switch, sessions[number].id), group="work")
 
         self.push_screen(Choose("Conversations", lines, empty="There are none yet."), take)
 
@@ -822,7 +830,7 @@ class ConversationScreen(App[int]):
             def go(choice: int | None) -> None:
                 if choice is not None:
                     rest = f"{turn} files" if choice else str(turn)
-                    self._work = self.run_worker(self._command(COMMANDS["rewind"], rest), group="work")
+                    self._work = self._start(partial(self._command, COMMANDS["rewind"], rest), group="work")
 
             what = ["the conversation alone", "also the files that tools changed since"]
             self.push_screen(Choose("Go back", what, empty=""), go)
