@@ -72,14 +72,19 @@ class FileBlock:
     size: int
 
     @property
+    def is_picture(self) -> bool:
+        """Whether it is a picture, be it one that models take or one that is converted for them."""
+        return self.media_type.startswith("image/")
+
+    @property
     def is_image(self) -> bool:
-        """Whether models that see take it as a picture."""
+        """Whether models that see and browsers take it as a picture."""
         return self.media_type in IMAGES
 
     @property
     def is_sendable(self) -> bool:
         """Whether there are models that take it as it is: as a picture, or as a document."""
-        return self.is_image or self.media_type == "application/pdf"
+        return self.is_picture or self.media_type == "application/pdf"
 
     @property
     def text_twin(self) -> FileBlock:
@@ -91,7 +96,7 @@ class FileBlock:
 
     @property
     def small_twin(self) -> FileBlock:
-        """A smaller copy of a picture, for providers that don't take it as it is. Only large ones have one."""
+        """A JPEG of a picture, for those who don't take it as it is: of one that is large, or in another format."""
         return replace(self, media_type="image/jpeg", name=f"{self.name}.small.jpg")
 
     @property

@@ -172,17 +172,32 @@ def test_words_in_scans_and_photos_are_found_and_marked_as_read_by_a_machine(
     (folder / "scan.pdf").write_bytes(_scan())
     turned = _picture("Descale the boiler every ninety days.").rotate(2, fillcolor="white")
     turned.filter(ImageFilter.GaussianBlur(1)).save(folder / "photo.jpg", quality=40)
+    pages = [_picture("The deed of the orchard."), _picture("The well belongs to Anselm.")]
+    pages[0].save(folder / "deed.tiff", save_all=True, append_images=pages[1:])
     done = run("memory", "add-file", str(folder))
     assert done.err == f"added, 2 passages: {folder}/scan.pdf\n"  # a folder is not searched for photos
-    assert run("memory", "add-file", str(folder / "photo.jpg")).code == 0
+    assert run("memory", "add-file", str(folder / "photo.jpg"), str(folder / "deed.tiff")).code == 0
     for query, place, words in (
         ("contract garage", "scan.pdf, page 1", "(scan.pdf, page 1) The contract"),
         ("Frist Monaten", "scan.pdf, page 2", "read from a picture (scan.pdf, page 2) Die Frist"),
+        ("well Anselm", "deed.tiff, page 2", "read from a picture (deed.tiff, page 2) The well"),
         ("descale boiler", "photo.jpg, part 1", "read from a picture (photo.jpg) Descale the boiler"),
     ):
         line = run("memory", "search", "--limit", "1", query).out
         assert f"({folder}/{place})" in line, query
         assert words in line
+
+
+@requirement("documents:found")
+def test_a_drawing_is_found_by_its_words_and_by_what_describes_it(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "plan.svg").write_text(
+        '<svg xmlns="http://www.w3.org/2000/svg"><title>Plan of the cellar</title><desc>Where the meters are.</desc>'
+        "<style>text { fill: red }</style><text>Main <tspan>valve</tspan></text></svg>"
+    )
+    assert run("memory", "add-file", str(tmp_path / "plan.svg")).code == 0
+    line = run("memory", "search", "--limit", "1", "valve of the cellar").out
+    assert "Plan of the cellar (plan.svg) Where the meters are. Main valve" in line
+    assert "fill" not in line
 
 
 @requirement("documents:scans")

@@ -12,6 +12,7 @@ from typing import Any
 import httpx2
 import pytest
 from PIL import Image
+from pillow_heif import register_heif_opener
 
 from satchel.errors import UsageError
 from satchel.messages import FileBlock
@@ -156,6 +157,29 @@ def test_a_file_waits_in_line_with_its_message(world: World, client: httpx2.Clie
             world.held.go_on.set()
             assert [event.name for event in events][-1] == "response"
     assert [each.name for each in asked(world, "Look here.")] == ["late.png"]
+
+
+@requirement("content:smaller")
+def test_photos_of_phones_and_scans_reach_the_model_and_the_page_as_jpegs(
+    world: World, client: httpx2.Client
+) -> None:
+    register_heif_opener()
+    files = []
+    for kind in ("HEIF", "AVIF", "TIFF", "BMP"):
+        Image.new("RGB", (32, 24), (200, 30, 30)).save(out := io.BytesIO(), kind)
+        files.append(sent(client, out.getvalue(), f"boiler.{kind.lower()}"))
+    id = chat(client, "Four of the boiler.", attachments=files)[0].data["sessionId"]
+    model: Any = world.satchel.parts.models.given
+    request = next(r for r in reversed(model.requests) if "Four of the boiler." in r.messages[-1].text)
+    page = client.get(f"/chat/{id}").text
+    for file in request.messages[-1].files:
+        part = part_of(file, request.read_file, takes="all", most_picture=MOST_PICTURE)
+        assert (part.kind, part.media_type) == ("picture", "image/jpeg"), file.name
+        with Image.open(io.BytesIO(base64.b64decode(part.content))) as seen:
+            assert seen.size == (32, 24)
+        shown = f"/chat/{id}/attached/{file.small_twin.file_name}"
+        assert f'<img src="{shown}"' in page
+        assert client.get(shown).headers["content-type"] == "image/jpeg"
 
 
 @requirement("content:smaller")

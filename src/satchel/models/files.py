@@ -49,15 +49,17 @@ def part_of(file: FileBlock, read: FileReader | None, *, takes: Takes, most_pict
     content = read(file) if read is not None else None
     if content is None:
         return _sentence(file, "It isn't there any more.")
-    if file.is_image:
+    if file.is_picture:
         if takes == "text":
             if read is not None and (twin := read(file.text_twin)):
                 return FilePart(kind="text", content=f"[{file.name}: {twin.decode('utf-8', 'replace')}]")
             return _sentence(file, "You can't see pictures here.")
-        if len(content) > most_picture:
+        if not file.is_image or len(content) > most_picture:
             small = read(file.small_twin) if read is not None else None
             if small and len(small) <= most_picture:
                 return _encoded(file.small_twin, "picture", small)
+            if not file.is_image:
+                return _sentence(file, "You can't be shown pictures of this format.")
             most = f"{most_picture / 1_000_000:.3g} MB"
             return _sentence(file, f"The picture has more than the {most} that you can be sent.")
         return _encoded(file, "picture", content)
@@ -91,7 +93,7 @@ def less(takes: Takes, refusal: str, messages: Iterable[Message]) -> Takes | Non
         return None
     if takes == "all" and any(file.media_type == "application/pdf" for file in files):
         return "pictures"
-    return "text" if any(file.is_image for file in files) else None
+    return "text" if any(file.is_picture for file in files) else None
 
 
 def _encoded(file: FileBlock, kind: Literal["picture", "document"], content: bytes) -> FilePart:

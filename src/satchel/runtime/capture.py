@@ -34,7 +34,7 @@ def episodes_of(session_id: str, turn: SessionTurn) -> tuple[Episode, ...]:
     if turn.start is None or turn.private or turn.captured == ():
         return ()
     episodes = []
-    pictures = tuple((file.name, file.sha256) for file in turn.start.message.files if file.is_image)
+    pictures = tuple((file.name, file.sha256) for file in turn.start.message.files if file.is_picture)
     if turn.said.strip() not in ("", FORGOTTEN) or (pictures and turn.said.strip() != FORGOTTEN):
         wished, before = _wish_in(turn)
         episodes.append(

@@ -25,8 +25,12 @@ _MAGIC: Final = (
     (b"OggS", "audio/ogg"),
     (b"ID3", "audio/mpeg"),
     (b"fLaC", "audio/flac"),
+    (b"II*\0", "image/tiff"),
+    (b"MM\0*", "image/tiff"),
 )
 _RIFF: Final = {b"WEBP": "image/webp", b"WAVE": "audio/wav"}
+_FTYP: Final = {b"avif": "image/avif", b"heic": "image/heic", b"heix": "image/heic", b"mif1": "image/heif"}
+"""The brands of pictures in ISO's container of media, which phones write; other brands are films."""
 
 
 def media_type_of(content: bytes) -> str:
@@ -36,6 +40,10 @@ def media_type_of(content: bytes) -> str:
             return media_type
     if content[:4] == b"RIFF" and content[8:12] in _RIFF:
         return _RIFF[content[8:12]]
+    if content[4:8] == b"ftyp" and content[8:12] in _FTYP:
+        return _FTYP[content[8:12]]
+    if content[:2] == b"BM" and content[6:10] == b"\0\0\0\0":
+        return "image/bmp"
     if b"\0" not in content:
         with suppress(UnicodeDecodeError):
             content.decode()

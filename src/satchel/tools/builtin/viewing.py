@@ -36,8 +36,8 @@ _MOST_OUTPUT: Final = 4_000
 
 
 def is_picture(head: bytes) -> bool:
-    """Whether a file that begins so is a picture that models take."""
-    return media_type_of(head) in IMAGES
+    """Whether a file that begins so is a picture."""
+    return media_type_of(head).startswith("image/")
 
 
 def document_kind(head: bytes, suffix: str) -> str:

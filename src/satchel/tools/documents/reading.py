@@ -33,11 +33,12 @@ __all__ = [
 ]
 
 _OCR: Final = "rapidocr"
-PICTURES: Final = ("jpeg", "jpg", "png", "webp")
+PICTURES: Final = ("avif", "bmp", "heic", "heif", "jpeg", "jpg", "png", "tif", "tiff", "webp")
 """The suffixes of pictures whose words are read."""
 KINDS: Final = {
     **dict.fromkeys(
-        ("csv", "epub", "htm", "html", "markdown", "md", "odp", "ods", "odt", "tsv", "txt", "xhtml"), ""
+        ("csv", "epub", "htm", "html", "markdown", "md", "odp", "ods", "odt", "svg", "tsv", "txt", "xhtml"),
+        "",
     ),
     **dict.fromkeys(PICTURES, _OCR),
     "docx": "docx",

@@ -1,4 +1,4 @@
-"""Makes pictures smaller that are larger than some providers take."""
+"""Makes a JPEG of pictures that some providers or all don't take: large ones, and those in other formats."""
 
 from __future__ import annotations
 
@@ -27,22 +27,24 @@ _LIMITS: Final = Limits(wall_s=60, cpu_s=50, memory_mb=1024, tmp_mb=16, result_k
 async def make_smaller(
     files: Sequence[FileBlock], spill_dir: Path, sandbox: Callable[[], Awaitable[Sandbox]]
 ) -> list[str]:
-    """Put a smaller JPEG beside each large picture of a session; providers that don't take the picture get that.
+    """Put a JPEG beside each picture of a session that is large or in a format of no provider; who doesn't take the
+    picture gets that.
 
     Returns:
-        Why a picture could not be made smaller, a sentence for each.
+        Why there is no JPEG of a picture, a sentence for each.
     """
     troubles = []
     for file in files:
         small = kept_path(spill_dir, file.small_twin)
-        if not file.is_image or file.size <= SMALL_BYTES or await run_sync(small.exists):
+        fits = file.is_image and file.size <= SMALL_BYTES
+        if not file.is_picture or fits or await run_sync(small.exists):
             continue
         try:
             await run_sync(write_kept, small, await _shrunk(kept_path(spill_dir, file), await sandbox()))
         except (SandboxError, OSError, ValueError) as error:
+            what = f"has {file.size / 1_000_000:.3g} MB" if file.is_image else f"is {file.media_type}"
             troubles.append(
-                f"{file.name} has {file.size / 1_000_000:.3g} MB, which some providers don't take, and could not be "
-                f"made smaller. {error}"
+                f"{file.name} {what}, which some providers don't take, and was not converted. {error}"
             )
     return troubles
 

@@ -13,6 +13,7 @@ import re
 import time
 import zipfile
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from functools import cache
 from html.parser import HTMLParser
 from pathlib import Path
@@ -68,7 +69,7 @@ def _read(path: Path, kind: str, pictures: _Pictures) -> dict[str, Any]:
         elif kind in _READERS:
             title, sections = _READERS[kind](path)
         else:
-            title, sections = "", iter([_picture(path, pictures)])
+            title, sections = "", _picture(path, pictures)
         taken, chars = [], 0
         for section in sections:
             chars += len(section[2])
@@ -108,10 +109,15 @@ class _Pictures:
         found = _recogniser()(numpy.asarray(picture.convert("RGB"))[:, :, ::-1])
         return "\n".join(found.txts or ())
 
+    def is_late(self) -> bool:
+        """Whether the next page comes too late; it is counted."""
+        late = time.monotonic() > self._until
+        self.unread += late
+        return late
+
     def page(self, page: Any, images: Sequence[Any]) -> str:
         """The words of a page of a PDF with images; "" if it is too late."""
-        if time.monotonic() > self._until:
-            self.unread += 1
+        if self.is_late():
             return ""
         # Drawn with as many pixels as its picture has: enlarged, words run together.
         side = min(max(max(each.get_px_size()) for each in images), 4_000)
@@ -130,15 +136,29 @@ def _recogniser() -> Any:
     return RapidOCR(params={"Global.log_level": "error", "Rec.rec_batch_num": 1, **options})
 
 
-def _picture(path: Path, pictures: _Pictures) -> Section:
+def _picture(path: Path, pictures: _Pictures) -> Iterator[Section]:
     from PIL import Image, ImageOps
 
+    with suppress(ImportError):
+        from pillow_heif import register_heif_opener
+
+        register_heif_opener(thumbnails=False)
     Image.MAX_IMAGE_PIXELS = None  # Pillow's own limit warns first
-    with Image.open(path, formats=("PNG", "JPEG", "WEBP")) as opened:
-        if opened.width * opened.height > _MOST_PIXELS:  # before it is unpacked
-            raise UnreadableDocument(f"It has more than {_MOST_PIXELS // 1_000_000} million pixels.")
-        opened.draft("RGB", (_SIDE, _SIDE))  # a JPEG is unpacked at the size that is needed
-        return None, _BY_MACHINE, pictures.words(ImageOps.exif_transpose(opened))
+    with Image.open(path, formats=("PNG", "JPEG", "WEBP", "TIFF", "BMP", "AVIF", "HEIF")) as opened:
+        # A scan of several pages is one TIFF; the frames of other formats are a film.
+        pages = getattr(opened, "n_frames", 1) if opened.format == "TIFF" else 1
+        for page in range(pages):
+            opened.seek(page)
+            if opened.width * opened.height > _MOST_PIXELS:  # before it is unpacked
+                raise UnreadableDocument(f"It has more than {_MOST_PIXELS // 1_000_000} million pixels.")
+            opened.draft("RGB", (_SIDE, _SIDE))  # a JPEG is unpacked at the size that is needed
+            if page and pictures.is_late():
+                continue
+            yield (
+                page + 1 if pages > 1 else None,
+                _BY_MACHINE,
+                pictures.words(ImageOps.exif_transpose(opened)),
+            )
 
 
 def _pdf(path: Path, pictures: _Pictures) -> tuple[str, Iterator[Section]]:
@@ -416,6 +436,17 @@ def _xml(content: bytes) -> ElementTree.Element:
     return ElementTree.fromstring(content)
 
 
+def _svg(path: Path) -> tuple[str, Iterator[Section]]:
+    """The words of a drawing, and those that describe it for who can't see it."""
+    named = [
+        (at.tag.rpartition("}")[2], " ".join("".join(at.itertext()).split()))
+        for at in _xml(path.read_bytes()).iter()
+    ]
+    title = next((words for name, words in named if name == "title"), "")
+    words = [words for name, words in named if name in ("desc", "text")]
+    return title, iter([(None, "", "\n".join(words) or title)])
+
+
 def _html(path: Path) -> tuple[str, Iterator[Section]]:
     page = _Html.read(_decoded(path))
     return page.title, _by_heading(page.text)
@@ -538,6 +569,7 @@ _READERS = {
     "html": _html,
     "htm": _html,
     "xhtml": _html,
+    "svg": _svg,
     "md": _markdown,
     "markdown": _markdown,
     "txt": _text,

@@ -8,8 +8,10 @@ from __future__ import annotations
 import base64
 import io
 import json
+from contextlib import suppress
 from typing import Any
 
+FORMATS = ("PNG", "JPEG", "GIF", "WEBP", "TIFF", "BMP", "AVIF", "HEIF")
 _SIDES = (2000, 1400, 1000)
 """Pixels of the longer side: that of the page's own, and less for a picture that is still too large then."""
 
@@ -19,7 +21,11 @@ def run(args: dict[str, Any]) -> str:
     from PIL import Image, ImageOps
 
     try:
-        with Image.open(args["path"], formats=("PNG", "JPEG", "GIF", "WEBP")) as opened:
+        with suppress(ImportError):
+            from pillow_heif import register_heif_opener
+
+            register_heif_opener(thumbnails=False)
+        with Image.open(args["path"], formats=FORMATS) as opened:
             opened.draft("RGB", (_SIDES[0], _SIDES[0]))  # a JPEG is read at the size that is needed
             picture = ImageOps.exif_transpose(opened).convert("RGBA")
         plain = Image.new("RGB", picture.size, "white")
