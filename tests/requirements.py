@@ -1032,6 +1032,7 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(12, "mcp-server:capabilities", "issue 12", "Active capabilities are typed tools over MCP, with list-changed when they come and go."),
     built(23, "mcp-server:manages", "issue 23", "Other agents can show a capability, and have it changed, approved or rolled back, each after a question to the user."),
     built(12, "mcp-server:resources", "issue 12", "Conversations of the own home are MCP resources, private ones are not, and no path trick reads anything else."),
+    built(24, "mcp-server:tasks", "issue 24 §6", "Over MCP, a call that takes long becomes a task for clients of the extension: asked after, with its result, and cancelled."),
     built(24, "mcp-server:skills", "issue 24 §6", "Skills and active capabilities are skill:// resources over MCP, with skills/list, skills/get, digests and files byte for byte; hidden files, links and paths out of a skill are refused."),
     built(24, "mcp-server:files", "issue 24 §1", "Files that a capability makes reach other agents as MCP images and embedded resources."),
     built(12, "mcp-server:logging", "issue 12", "A client over MCP of an older revision that asks for log messages gets them from its level on: how its calls went."),

@@ -232,9 +232,7 @@ class SuiteFace(McpFace):
         ]
         return own.model_copy(update={"tools": [*own.tools, *tools]})
 
-    async def _call_tool(
-        self, context: _Context, params: CallToolRequestParams
-    ) -> CallToolResult | InputRequiredResult:
+    async def _call_tool(self, context: _Context, params: CallToolRequestParams) -> Any:
         name = params.name
         if name not in _TOOLS:
             return await super()._call_tool(context, params)

@@ -36,12 +36,15 @@ from mcp.types import (
     TextResourceContents,
     ToolListChangedNotification,
 )
+from pydantic import RootModel
 
 from satchel.runtime.serving import serving as find_server
 from satchel.runtime.stdio import Lines
+from satchel.server.mcp import tasks
 from satchel.server.mcp.face import McpFace
 from satchel.server.mcp.relay import relay
 from satchel.server.mcp.serving import serve_lines
+from satchel.tools.mcp.tasks import tasks_extension
 from tests.capabilities.world import cases
 from tests.cli.programs import environ_for
 from tests.requirements import requirement
@@ -622,6 +625,44 @@ async def test_a_capability_is_a_skill_and_the_files_that_it_makes_come_with_its
         named = await call(client, f"cap_{name}", city="Ulm", list="/etc/hostname")
         assert named.is_error
         assert "It takes a file, which can be named in a conversation" in said(named)
+
+
+@requirement("mcp-server:tasks")
+@pytest.mark.usefixtures("sandboxed")
+async def test_a_long_call_becomes_a_task_for_a_client_that_knows_tasks_and_can_be_cancelled(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tasks, "PROMPT_S", 0)
+    code = "def run(args: dict) -> str:\n    while args['city'] == 'Ulm':\n        pass\n    return args['city']\n"
+    made = cases(
+        {"name": "Bonn", "input": {"city": "Bonn"}, "expect": {"equals": "Bonn"}},
+        {"name": "none", "input": {}, "expect": {"error": "city"}},
+    )
+    await on_server(world, partial(register, world, "wait", code=code, cases=made))
+
+    async def begun(client: Client, city: str) -> Any:
+        return await client.session.call_tool("cap_wait", {"city": city}, allow_claimed=True)
+
+    async def asked(client: Client, method: str, id: str) -> dict[str, Any]:
+        asking = _Asked(method=method, params={"taskId": id})
+        return (await client.session.send_request(asking, RootModel[dict[str, Any]])).root
+
+    async def ended(client: Client, id: str) -> dict[str, Any]:
+        while True:
+            if (found := await asked(client, "tasks/get", id))["status"] != "working":
+                return found
+
+    async with connected(world, "2026-07-28", extensions=[tasks_extension()]) as client:
+        task = await begun(client, "Bonn")
+        assert (await ended(client, task.task_id))["result"]["content"][0]["text"] == "Bonn"
+        endless = await begun(client, "Ulm")
+        assert (await asked(client, "tasks/get", endless.task_id))["status"] == "working"
+        await asked(client, "tasks/cancel", endless.task_id)
+        assert (await ended(client, endless.task_id))["status"] == "cancelled"
+        with pytest.raises(MCPError, match="no such task"):
+            await asked(client, "tasks/get", "another")
+    async with connected(world, "2026-07-28") as client:  # who doesn't know tasks waits
+        assert said(await call(client, "cap_wait", city="Bonn")) == "Bonn"
 
 
 @requirement("mcp-server:hostile")

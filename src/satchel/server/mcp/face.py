@@ -6,7 +6,8 @@ import base64
 import logging
 import re
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -80,6 +81,7 @@ from satchel.server.mcp.skills import (
     ListSkillsResult,
     ServedSkills,
 )
+from satchel.server.mcp.tasks import ServedTasks
 from satchel.server.mcp.tools import OfferedTool, capability_tool, memory_tools
 from satchel.tools.visible import visible, visible_schema
 from satchel.version import __version__
@@ -186,6 +188,7 @@ class McpFace:
         self.server.extensions[EXTENSION] = {}
         self.server.add_request_handler("skills/list", PaginatedRequestParams, self._list_skills)
         self.server.add_request_handler("skills/get", GetSkillParams, self._get_skill)
+        self._tasks = ServedTasks(self.server, satchel.parts.background, satchel.clock)
         # The key is this process's: a question is answered within minutes, or asked again.
         self.server.middleware.append(
             RequestStateBoundary(RequestStateSecurity.ephemeral(), default_audience=_NAME)
@@ -259,8 +262,11 @@ class McpFace:
     async def _list_tools(self, context: _Context, _: PaginatedRequestParams | None) -> ListToolsResult:
         return ListToolsResult(tools=[_tool(tool) for tool in await self._offered(_client(context))])
 
-    async def _call_tool(
-        self, context: _Context, params: CallToolRequestParams
+    async def _call_tool(self, context: _Context, params: CallToolRequestParams) -> Any:
+        return await self._tasks.answer(context, partial(self._called, context, params))
+
+    async def _called(
+        self, context: _Context, params: CallToolRequestParams, tell: Callable[[str], bool]
     ) -> CallToolResult | InputRequiredResult:
         client = _client(context)
         offered = next((tool for tool in await self._offered(client) if tool.name == params.name), None)
@@ -273,7 +279,8 @@ class McpFace:
             nonlocal steps
             steps += 1
             said = visible(str(data.get("text") or data.get("message") or data.get("status") or ""))[:500]
-            await context.session.report_progress(steps, message=said or None)
+            if tell(said):
+                await context.session.report_progress(steps, message=said or None)
 
         approver = None
         if can_ask(context):
