@@ -1,13 +1,14 @@
 """Fit what is worth showing before a message (`memory/show/choosing.py`) to lives, and report on persons left out.
 
-    python benchmarks/fit_surfacing.py FOLDER [--write] [--report] [--kept FILE] [--out FILE] [--associations]
+    python benchmarks/fit_surfacing.py FOLDER [--write] [--report] [--own] [--kept FILE] [--out FILE] [--associations]
 
 FOLDER holds persons as `lives.py` reads them. Every message is measured by the program itself (`Surface.weigh`), with
 turns only, with facts, and with facts and their cues, and before smaller and larger stores that are drawn from the
 lives ("facts, 5"): five memories are somebody's first day. All are fitted together. Then, for each fifth of the
 persons, everything is fitted to the others: which words of a message speak for a need, both regressions, and the
 thresholds. `--write` fits to all of them and writes `memory/data/surface_weights.json`. `--kept` keeps what was
-measured in a file.
+measured in a file. `--own` asks what a judge of one's own would bring: what was fitted to others is fitted on to the
+labels of the first half of each person's messages, and the second half is scored (docs/decisions/0110-*.md).
 `--associations` embeds the shipped table of associations with the default embedder instead.
 
 The figures are those of `lives.py`. "profile" counts the program's own profile and agenda, as a session that begins
@@ -607,6 +608,58 @@ def left_out(
     return report
 
 
+def fitted_on(line: Logistic, names: Sequence[str], seen: Sequence[Measured], *, ridge: float) -> Logistic:
+    """A line's regression, fitted on to what was needed in some messages; `ridge` holds it to what it was."""
+    seen = [one for one in seen if one.lines]
+    rows = np.concatenate([np.stack([one.weighed.features[name] for name in names], axis=1) for one in seen])
+    must = [set(one.message["must"]) for one in seen]
+    may = [set(one.message["may"]) for one in seen]
+    wanted = np.array([bool(line & some) for one, some in zip(seen, must, strict=True) for line in one.lines])
+    harmless = np.array(
+        [bool(line & some) for one, some in zip(seen, may, strict=True) for line in one.lines]
+    )
+    counts = np.where(harmless & ~wanted, HARMLESS, 1.0)
+    spread = rows.std(axis=0) + 1e-9
+    scaled = np.hstack([rows / spread, np.ones((len(rows), 1))])
+    before = np.append([line.weights[name] for name in names] * spread, line.bias)
+    found = before.copy()
+    for _ in range(30):
+        likely = 1 / (1 + np.exp(-np.clip(scaled @ found, -30, 30)))
+        certain = counts * likely * (1 - likely) + 1e-9
+        found += np.linalg.solve(
+            (scaled * certain[:, None]).T @ scaled + np.eye(len(found)) * ridge,
+            scaled.T @ (counts * (wanted - likely)) - ridge * (found - before),
+        )
+    weights = dict(zip(names, map(float, found[:-1] / spread), strict=True))
+    return Logistic(weights, float(found[-1]))
+
+
+def own_halves(
+    measured: Mapping[str, Sequence[Measured]], thresholds: Sequence[float], ridges: Sequence[float]
+) -> dict[str, Any]:
+    """The second half of every person's messages: by what was fitted to others, and fitted on to their first half."""
+    found: dict[str, list[Judged]] = defaultdict(list)
+    people = sorted({one.person["person"] for one in measured["turns"]})
+    names = features_with(LINE_FEATURES, with_vectors=True)
+    for part in range(PARTS):
+        out = set(people[part::PARTS])
+        others = {
+            name: [one for one in some if one.person["person"] not in out] for name, some in measured.items()
+        }
+        shipped = fit(others, with_vectors=True)
+        for name, person in ((name, person) for name in STORES for person in sorted(out)):
+            own = [_with_need(one, shipped.need) for one in measured[name] if one.person["person"] == person]
+            own.sort(key=lambda one: one.message["at"])
+            first, second = own[: len(own) // 2], own[len(own) // 2 :]
+            weights = {"others'": shipped} | {
+                f"ridge {ridge:g}": shipped._replace(line=fitted_on(shipped.line, names, first, ridge=ridge))
+                for ridge in ridges
+            }
+            for (title, one), at in ((pair, at) for pair in weights.items() for at in thresholds):
+                found[f"{name}, {title}, {at}"] += [judged(each, one, at, standing="real") for each in second]
+    return {name: {"all": figures(some)} for name, some in found.items()}
+
+
 def as_json(weights: NeedWeights) -> dict[str, Any]:
     """NeedWeights as the data file has them."""
 
@@ -645,6 +698,7 @@ def main() -> None:
     parser.add_argument(
         "--report", action="store_true", help="fit with each person left out and print the figures"
     )
+    parser.add_argument("--own", action="store_true", help="fit on to the first half of each person")
     parser.add_argument("--parts", type=int, default=PARTS, help="leave the persons out in so many parts")
     parser.add_argument("--out", type=Path, help="write the figures to this file as JSON")
     parser.add_argument("--associations", action="store_true", help="embed the table of associations")
@@ -678,8 +732,12 @@ def main() -> None:
         text = json.dumps(found, indent=1, ensure_ascii=False)
         (DATA / "surface_weights.json").write_text(text + "\n", encoding="utf-8")
         print(weights._replace(need={}), by_words._replace(need={}), len(weights.need), "words", sep="\n")
-    if arguments.report:
-        report = left_out(measured, arguments.thresholds, parts=arguments.parts)
+    if arguments.report or arguments.own:
+        report = (
+            own_halves(measured, arguments.thresholds, (3, 30, 100))
+            if arguments.own
+            else left_out(measured, arguments.thresholds, parts=arguments.parts)
+        )
         for name, found in report.items():
             print(name, ", ".join(f"{key} {value}" for key, value in found["all"].items()))
         if arguments.out:
