@@ -316,6 +316,7 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(25, "sessions:branches", "issue 25", "A message is answered again or said otherwise in a branch; both stay, lead to each other, and cost, remember and find what they share once."),
     built(25, "sessions:branches:forgotten", "issue 25", "What is forgotten is forgotten in every branch that repeats it, with its files."),
     built(25, "projects:instructions", "issue 25", "Conversations in a project follow its instructions, also changed ones, from their next turn on."),
+    built(20, "projects:page", "issue 20 §1", "A project has a page of its own, kept like the page about the user, that its conversations begin with and no other; it is edited and restored in every face."),
     built(25, "projects:memory", "issue 25", "What is said in a project is found in all of its conversations, and by nobody outside of it, whatever is asked; the user's own memories are seen inside, unless the project has its own only."),
     built(25, "projects:moving", "issue 25", "A conversation moves into a project and out of it with all that was learnt from it, also after a crash in between."),
     built(25, "projects:kept", "issue 25", "A project is in the backup, and a new database puts each conversation into its project again."),

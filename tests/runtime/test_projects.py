@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -121,6 +122,41 @@ async def test_the_users_own_memories_are_seen_in_a_project_unless_it_has_its_ow
         assert ("Oslo" in sent(model)) is not own_only
         await said_in(satchel, "Merger", "Please look.")
         assert ("chicken" in sent(model)) is not own_only
+
+
+@requirement("projects:page")
+async def test_a_project_has_a_page_of_its_own_that_its_conversations_begin_with(tmp_path: Path) -> None:
+    facts = {
+        "Brandt": {"content": "The merger with Brandt closes in December.", "quote": "closes in December"},
+        "Bello": {"content": "The user's dog is called Bello.", "quote": "My dog is called Bello"},
+    }
+
+    def reply(request: ModelRequest) -> Reply:
+        if request.system.startswith("You keep what"):
+            new = request.messages[-1].text.rpartition("<new>")[2]
+            return Reply(text=json.dumps({"facts": [fact for name, fact in facts.items() if name in new]}))
+        return Reply(text="I see.")
+
+    model = ScriptedModel(reply)
+    async with opened(tmp_path, model, memory__distill="off") as satchel:
+        project = satchel.home.projects.create("Merger")
+        await said_in(satchel, "", "My dog is called Bello.")
+        await said_in(satchel, "Merger", "Brandt is what we buy, and it closes in December.")
+        await satchel.distilling.run()
+        await said_in(satchel, "Merger", "Good morning.")
+        own, inside = sent(model).split("<satchel-profile>")[1:3]
+        assert "Bello" in own
+        assert "The merger with Brandt closes" in inside
+        await said_in(satchel, "", "Good morning.")
+        assert "Bello" in sent(model)
+        assert "December" not in sent(model)
+        memory = await satchel.home.memory_in(project.id)
+        assert memory is not None
+        page = await memory.page()
+        assert page is not None
+        await satchel.forget([line.id for line in page.memories])
+        await said_in(satchel, "Merger", "Good evening.")
+        assert "The merger with Brandt closes" not in sent(model)
 
 
 @requirement("projects:memory")

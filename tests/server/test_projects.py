@@ -139,8 +139,20 @@ def test_a_project_on_its_pages(world: World, client: httpx2.Client) -> None:
         chat(client, "And the rake?", session_id=session)  # waits for the first turn
         shown = open_page(page, here)
         assert shown.xpath(f"//main//a[@href='{talk}']")
-        [memory, *_] = shown.xpath("//a[starts-with(@href, '/memories/')]/@href")
+        [standing, memory, *_] = shown.xpath("//a[starts-with(@href, '/memories/')]/@href")
         assert words_of(open_page(page, memory))
+        send(
+            page, open_page(page, standing), standing, {"text": "# Who the user is\nPaul waters the tulips."}
+        )
+        assert "Paul waters" in words_of(open_page(page, standing))
+        assert "Paul waters" not in words_of(open_page(page, "/memories/page"))
+        edited = client.get("/api/page", params={"project": "Garden"}).json()
+        assert edited["edited"] == "# Who the user is\nPaul waters the tulips.\n"
+        client.patch("/api/page", json={"text": ""}, params={"project": "Garden"})
+        assert client.get("/api/page", params={"project": "Garden"}).json()["lines"] == []
+        client.post("/api/page/restore", json={}, params={"project": "Garden"})
+        assert len(client.get("/api/page/versions", params={"project": "Garden"}).json()) == 3
+        assert client.get("/api/page").json()["lines"] == []
         outside = send(page, shown, "/projects/move", {"project": ""})
         assert outside.headers["location"] == talk
         moved = open_page(page, talk)

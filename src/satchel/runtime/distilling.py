@@ -103,15 +103,13 @@ class Distilling:
         extractor, small = await self._models()
         done = DistillReport()
         for memory in await self._home.memories():
-            is_project = memory is not self._home.memory
             report = await memory.distill(
                 model=extractor,
                 small_model=small,
                 most_windows=None if most_windows is None else most_windows - len(done.windows),
                 closed=closed,
                 may_spend=self.may_spend if is_asked else self.may_spend_unasked,
-                # The page is about the user; a project has its instructions.
-                page_tokens=0 if is_project else self._parts.settings.memory.page_tokens,
+                page_tokens=self._parts.settings.memory.page_tokens,
                 progress=progress,
             )
             done = replace(

@@ -32,8 +32,8 @@ _CAPTURE_WAIT_S: Final = 2.0
 """How long the end of a turn waits for its capture, which usually takes milliseconds. A database that another process
 holds must not delay the turn; it is captured when the database is free, or when Satchel is opened again."""
 _PAGE_WAITS: Final = (
-    "A page about you was written from what memory knows. It stands before no model until you accept it: "
-    "`satchel memory page` shows it, `satchel memory page --accept` lets it be used."
+    "A page was written from what memory knows. It stands before no model until you accept it: /page shows it, and "
+    "/page accept lets it be used."
 )
 
 
@@ -191,11 +191,8 @@ class SessionMemory:
                 ]
                 if any(profiles):
                     events.append(self._standing_event("profile", profiles, ""))
-                if (
-                    settings.page_tokens
-                    and self._home.memory is not None
-                    and await self._home.memory.page_waits()
-                ):
+                own = self._scope.memory
+                if settings.page_tokens and own is not None and await own.page_waits():
                     self._parts.notices.post_once(Notice(part="memory", text=_PAGE_WAITS))
             self._profile_for = conversation.compactions
         today = local_day(self._parts.clock.now())

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any
 
-from fastapi import Depends, HTTPException, Request
+from fastapi import Depends, HTTPException, Query, Request
 
 from satchel.errors import NotFound, StorageError, StorageUnwritable
 from satchel.memory import Memory
@@ -23,7 +23,7 @@ from satchel.server.open_sessions import OpenSessions
 from satchel.server.proxy.proxy import MemoryProxy
 from satchel.server.streams import DataEvent, EventStream, ServerEvent, Stopping
 
-__all__ = ["Serves", "Service"]
+__all__ = ["InProject", "Serves", "Service"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,3 +151,6 @@ def _service(request: Request) -> Service:
 
 Serves = Annotated[Service, Depends(_service)]
 """The argument of a route that gets the service."""
+InProject = Annotated[
+    str, Query(max_length=100, description="Of the project with this id or name; without it, your own.")
+]

@@ -1,9 +1,13 @@
-"""`/memories/page`: the page that stands before a model in every session, edited by hand, with its versions."""
+"""`/memories/page`: the page that stands before a model in every session, edited by hand, with its versions; with
+`project`, that of a project.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
+from urllib.parse import quote
 
 from fastapi import APIRouter, Request
 from starlette.responses import Response
@@ -25,6 +29,10 @@ _AT: Final = "/memories/page"
 _MOST_VERSIONS: Final = 30
 
 
+def _at(project: str, way: str = "") -> str:
+    return f"{_AT}{way}?project={quote(project)}" if project else f"{_AT}{way}"
+
+
 @dataclass(frozen=True, slots=True)
 class _Row:
     """A version, and what it changed in the one before."""
@@ -35,15 +43,21 @@ class _Row:
 
 
 @router.get(_AT)
-async def show(request: Request, service: Serves) -> Response:
+async def show(request: Request, service: Serves, project: str = "") -> Response:
     """The page, its text to edit, and its versions."""
-    return await _shown(request, service)
+    return await _shown(request, service, project)
 
 
 async def _shown(
-    request: Request, service: Service, *, text: str | None = None, base: str = "", problem: str = ""
+    request: Request,
+    service: Service,
+    project: str,
+    *,
+    text: str | None = None,
+    base: str = "",
+    problem: str = "",
 ) -> Response:
-    memory, budget = service.memory, service.satchel.settings.memory.page_tokens
+    memory, budget = await service.memory_named(project), service.satchel.settings.memory.page_tokens
     found = await memory.page(budget_tokens=budget, proposed=True)
     versions = await memory.page_versions(limit=_MOST_VERSIONS + 1)
     newest = versions[0] if versions else None
@@ -51,8 +65,10 @@ async def _shown(
     return await page(
         request,
         "standing-page.html",
-        title="The page about you",
-        current="/memories",
+        title="The page of the project" if project else "The page about you",
+        current="/projects" if project else "/memories",
+        at=partial(_at, project),
+        project=service.satchel.home.projects.find(project) if project else None,
         status=422 if problem else 200,
         found=found,
         budget=budget,
@@ -68,29 +84,35 @@ async def _shown(
 
 
 @router.post(_AT)
-async def edit(request: Request, service: Serves) -> Response:
+async def edit(request: Request, service: Serves, project: str = "") -> Response:
     """Take the text as it was edited."""
+    memory = await service.memory_named(project)
     form = await form_of(request)
     text, base = form.get("text"), form.get("base")
     try:
-        version = await service.memory.edit_page(text, base=int(base) if base.isdecimal() else None)
+        version = await memory.edit_page(text, base=int(base) if base.isdecimal() else None)
     except (UsageError, NotFound) as error:
-        return await _shown(request, service, text=text, base=base, problem=str(error))
-    return see_other(request, _AT, say=Saying(text=f"Saved as version {version.number}."))
+        return await _shown(request, service, project, text=text, base=base, problem=str(error))
+    return see_other(request, _at(project), say=Saying(text=f"Saved as version {version.number}."))
 
 
 @router.post(f"{_AT}/accept")
-async def accept(request: Request, service: Serves) -> Response:
+async def accept(request: Request, service: Serves, project: str = "") -> Response:
     """Let models see a page that was proposed."""
     await form_of(request)
-    await service.memory.accept_page()
-    return see_other(request, _AT, say=Saying(text="Models see the page from the next conversation on."))
+    await (await service.memory_named(project)).accept_page()
+    return see_other(
+        request, _at(project), say=Saying(text="Models see the page from the next conversation on.")
+    )
 
 
 @router.post(f"{_AT}/restore")
-async def restore(request: Request, service: Serves) -> Response:
+async def restore(request: Request, service: Serves, project: str = "") -> Response:
     """Make an earlier version the page again."""
     form = await form_of(request)
     number = form.get("number")
-    version = await service.memory.restore_page(int(number) if number.isdecimal() else None)
-    return see_other(request, _AT, say=Saying(text=f"The page is as it was: version {version.number}."))
+    memory = await service.memory_named(project)
+    version = await memory.restore_page(int(number) if number.isdecimal() else None)
+    return see_other(
+        request, _at(project), say=Saying(text=f"The page is as it was: version {version.number}.")
+    )

@@ -15,19 +15,15 @@ from satchel.runtime.documents import DocumentOutcome, add_documents, document_n
 from satchel.runtime.watching import WatchedFolder, unwatch, watch, watched
 from satchel.server import shapes
 from satchel.server.json_answers import JsonAnswer
-from satchel.server.service import Serves
+from satchel.server.service import InProject, Serves
 
 __all__ = ["router"]
 
 router = APIRouter(tags=["memory"])
 
-Project = Annotated[
-    str, Query(max_length=100, description="Of the project with this id or name; without it, your own.")
-]
-
 
 @router.get("/api/memory/documents", response_model=list[StoredDocument], summary="List documents")
-async def list_documents(service: Serves, project: Project = "") -> Response:
+async def list_documents(service: Serves, project: InProject = "") -> Response:
     """List the documents that are remembered."""
     memory = await service.memory_named(project)
     return JsonAnswer([asdict(one) for one in await memory.documents()])
@@ -49,7 +45,7 @@ async def send(
     service: Serves,
     request: Request,
     filename: Annotated[str, Query(max_length=1_000, description="Its ending says what kind it is.")],
-    project: Project = "",
+    project: InProject = "",
 ) -> Response:
     """Remember the body, at most 15 MB. Satchel keeps it until a passage of it is forgotten."""
     content = await request.body()
@@ -57,7 +53,7 @@ async def send(
 
 
 @router.delete("/api/memory/documents", response_model=shapes.Receipt, summary="Forget a document")
-async def forget(service: Serves, document: str, project: Project = "") -> Response:
+async def forget(service: Serves, document: str, project: InProject = "") -> Response:
     """Forget the document with this path, file name or title: its passages, and their words in the session logs."""
     memory = await service.memory_named(project)
     source = document_named(document, await memory.documents()).source

@@ -33,7 +33,7 @@ from satchel.memory.show.page.editing import as_text
 from satchel.plain import as_json
 from satchel.server import shapes
 from satchel.server.json_answers import JsonAnswer
-from satchel.server.service import Serves, Service
+from satchel.server.service import InProject, Serves, Service
 
 __all__ = ["router"]
 
@@ -227,47 +227,49 @@ async def profile(
 
 
 @router.get("/api/page", response_model=shapes.Page, summary="Show the page")
-async def page(service: Serves) -> Response:
+async def page(service: Serves, project: InProject = "") -> Response:
     """Show the page that every session's model is shown, also one that the user has not accepted yet; its `edited` is
     the text to edit.
     """
-    return JsonAnswer(await _page(service))
+    return JsonAnswer(await _page(service, project))
 
 
-async def _page(service: Service) -> dict[str, Any]:
+async def _page(service: Service, project: str) -> dict[str, Any]:
+    memory = await service.memory_named(project)
     budget = service.satchel.settings.memory.page_tokens
-    found = await service.memory.page(budget_tokens=budget, proposed=True)
-    newest = await service.memory.page_versions(limit=1)
+    found = await memory.page(budget_tokens=budget, proposed=True)
+    newest = await memory.page_versions(limit=1)
     shown = {"number": 0, "text": "", "tokens": 0, "lines": []} if found is None else page_to_json(found)
     return {**shown, "edited": as_text(newest[0].lines) if newest else ""}
 
 
 @router.get("/api/page/versions", response_model=list[shapes.PageVersion], summary="List the page's versions")
-async def page_versions(service: Serves, limit: Limit = 20) -> Response:
+async def page_versions(service: Serves, limit: Limit = 20, project: InProject = "") -> Response:
     """List what the page was, the newest version first."""
-    return JsonAnswer([version_to_json(one) for one in await service.memory.page_versions(limit=limit)])
+    memory = await service.memory_named(project)
+    return JsonAnswer([version_to_json(one) for one in await memory.page_versions(limit=limit)])
 
 
 @router.patch("/api/page", response_model=shapes.Page, summary="Edit the page")
-async def edit_page(service: Serves, request: shapes.PageEdit) -> Response:
+async def edit_page(service: Serves, request: shapes.PageEdit, project: InProject = "") -> Response:
     """Replace the page's text. Lines that are new become the user's own; what is gone stays off the page."""
-    await service.memory.edit_page(request.text, base=request.number)
-    return JsonAnswer(await _page(service))
+    await (await service.memory_named(project)).edit_page(request.text, base=request.number)
+    return JsonAnswer(await _page(service, project))
 
 
 @router.post("/api/page/accept", response_model=shapes.Page, summary="Accept the first page")
-async def accept_page(service: Serves) -> Response:
+async def accept_page(service: Serves, project: InProject = "") -> Response:
     """Let models see a page that was only proposed."""
-    if not await service.memory.accept_page():
+    if not await (await service.memory_named(project)).accept_page():
         raise NotFound("No page waits to be accepted.")
-    return JsonAnswer(await _page(service))
+    return JsonAnswer(await _page(service, project))
 
 
 @router.post("/api/page/restore", response_model=shapes.Page, summary="Restore a version of the page")
-async def restore_page(service: Serves, request: shapes.PageRestore) -> Response:
+async def restore_page(service: Serves, request: shapes.PageRestore, project: InProject = "") -> Response:
     """Make an earlier version the page again; without a number, the one before the newest."""
-    await service.memory.restore_page(request.number)
-    return JsonAnswer(await _page(service))
+    await (await service.memory_named(project)).restore_page(request.number)
+    return JsonAnswer(await _page(service, project))
 
 
 @router.post("/api/observe", response_model=shapes.Observed, summary="Capture a piece of a conversation")
