@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from satchel.server import connection, gate
 from satchel.server.rates import Rates
 from tests.requirements import requirement
-from tests.server.world import World, serving
+from tests.server.world import World, chat, serving
 
 
 def port(world: World) -> str:
@@ -246,11 +246,16 @@ def test_a_defect_is_a_problem_without_its_words_in_the_answer_or_the_log(
         raise RuntimeError(words)
 
     monkeypatch.setattr(world.satchel, "usage", broken)
+    id = chat(client, words)[0].data["sessionId"]
     answer = client.get("/api/usage")
     assert (answer.status_code, answer.json()["code"]) == (500, "internal_error")
     assert words not in answer.text
     log = (world.home / "logs" / "server.log").read_text(encoding="utf-8")
-    assert "GET /api/usage failed" in log
+    lines = [json.loads(line) for line in log.splitlines()]
+    [failed] = [line for line in lines if "GET /api/usage failed" in line["message"]]
+    assert (failed["level"], failed["error"].splitlines()[-1]) == ("error", "RuntimeError")
+    [turn] = [line for line in lines if line["logger"] == "satchel.turns"]
+    assert (turn["session"], turn["turn"], turn["message"]) == (id, 1, "The turn ended: done.")
     assert words not in log
     assert (world.home / "logs" / "server.log").stat().st_mode & 0o777 == 0o600
 

@@ -80,7 +80,7 @@ from satchel.runtime.sub_agents import SubAgents
 from satchel.runtime.surroundings import surroundings_block, time_block
 from satchel.runtime.taking_over import turns_of
 from satchel.runtime.titling import Titling
-from satchel.runtime.turns import RunningTurn, TurnResult, result_of
+from satchel.runtime.turns import TURN, RunningTurn, TurnResult, result_of
 from satchel.runtime.web import close_state
 from satchel.sessions import EphemeralJournal, Journal, Words, live_redactor
 from satchel.sessions.attachments import MOST_FILES
@@ -95,6 +95,7 @@ from satchel.tools.pictures.shrinking import make_smaller
 __all__ = ["SessionHub"]
 
 _log = logging.getLogger(__name__)
+_turns = logging.getLogger("satchel.turns")
 
 _DURABLE: Final = (
     TurnStart, TurnResumed, QuestionAsked, QuestionAnswered, Action, AskUser, FinalEvent, TurnEnd, Compaction, Posted,
@@ -628,6 +629,7 @@ class SessionHub:
 
     async def _drive(self, running: RunningTurn, gathered: _Gathered, prepare: Any) -> None:
         outcome: TurnResult | Exception
+        TURN.set((self.id, running.number))
         try:
             runner: TurnRunner | None = None
             with anyio.CancelScope() as scope:
@@ -650,6 +652,8 @@ class SessionHub:
         except BaseException:
             self._end_turn(running, SatchelError(f"Session {self.id} was closed while a turn was running."))
             raise
+        ended_as = outcome.status if isinstance(outcome, TurnResult) else type(outcome).__name__
+        _turns.info("The turn ended: %s.", ended_as)
         await self._reload_if_needed()
         # What a program asks for has nobody who looks for it in a list, and what is off the record is told to no other
         # model.

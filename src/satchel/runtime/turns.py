@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping
 from contextlib import aclosing
+from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import anyio
 
@@ -22,7 +23,7 @@ from satchel.messages import ToolUseBlock, Usage
 from satchel.runtime.broadcast import Broadcast
 from satchel.sessions.view import SessionTurn, ToolCall
 
-__all__ = ["RunningTurn", "Step", "TurnResult", "is_busy", "memories_to_json", "result_of"]
+__all__ = ["TURN", "RunningTurn", "Step", "TurnResult", "is_busy", "memories_to_json", "result_of"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,6 +122,10 @@ def memories_to_json(memories: Iterable[SurfacedMemory]) -> list[dict[str, Any]]
         }
         for memory in memories
     ]
+
+
+TURN: Final[ContextVar[tuple[str, int]]] = ContextVar("turn")
+"""The session and the number of the turn for which a task works, so that the log can name them."""
 
 
 class RunningTurn:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import resource
 import signal
@@ -10,6 +11,7 @@ import socket
 import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator
 from contextlib import ExitStack, asynccontextmanager
+from datetime import UTC, datetime
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -27,6 +29,7 @@ from satchel.runtime.people import People
 from satchel.runtime.person_homes import separation, settle
 from satchel.runtime.person_processes import PersonProcesses
 from satchel.runtime.serving import DOOR_FILE, HOOKS_FILE, SERVE_FILE, announced, ensure_token
+from satchel.runtime.turns import TURN
 from satchel.server.app import App, create_app
 from satchel.server.binding import check_binding, tls_files, url_of
 from satchel.server.connection import GuardedConnection
@@ -313,16 +316,17 @@ def _allow_many_files() -> None:
 
 @contextlib.contextmanager
 def _logging_to(path: Path) -> Generator[None, None, None]:
-    """Write warnings and errors of the server to a file that only its owner can read."""
+    """Write warnings, errors and the end of each turn to a file that only its owner can read."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     handler = RotatingFileHandler(path, maxBytes=_LOG_BYTES, backupCount=1, encoding="utf-8")
     path.chmod(0o600)
-    handler.setFormatter(_WithoutWords("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    handler.setFormatter(_JsonLines())
     loggers = [logging.getLogger(name) for name in ("satchel", "uvicorn.error")]
     before = [logger.propagate for logger in loggers]
     for logger in loggers:
         logger.addHandler(handler)
         logger.propagate = False
+    logging.getLogger("satchel.turns").setLevel(logging.INFO)
     try:
         yield
     finally:
@@ -332,12 +336,25 @@ def _logging_to(path: Path) -> Generator[None, None, None]:
         handler.close()
 
 
-class _WithoutWords(logging.Formatter):
-    """Logs exceptions without their messages, which may quote the user, and masks what looks like a key."""
+class _JsonLines(logging.Formatter):
+    """A JSON object a line, with the session and the turn that it is about.
+
+    Exceptions are without their messages, which may quote the user, and what looks like a key is masked.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
         """See `Formatter.format`."""
-        return mask_text(super().format(record))
+        line: dict[str, str | int] = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": mask_text(record.getMessage()),
+        }
+        if (turn := TURN.get(None)) is not None:
+            line |= {"session": turn[0], "turn": turn[1]}
+        if record.exc_info:
+            line["error"] = mask_text(self.formatException(record.exc_info))
+        return json.dumps(line, ensure_ascii=False)
 
     def formatException(self, ei: Any) -> str:  # noqa: N802 - the name of the standard library
         """The traceback and the class, without the message."""
