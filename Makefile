@@ -53,7 +53,7 @@ screenshots: .venv/dev.stamp ## take the pictures in docs/images (needs Chromium
 lock: ## resolve the dependencies anew (needs uv); UPGRADE=--upgrade takes newer versions
 	uv pip compile pyproject.toml --group build $(LOCK) $(UPGRADE) -o requirements.lock
 	uv pip compile pyproject.toml --group build --group dev --extra browser --extra documents --extra e2b --extra keyring \
-	    --extra local --extra ocr --extra packages --extra telemetry --extra web $(LOCK) $(UPGRADE) -c requirements.lock -o requirements-dev.lock
+	    --extra local --extra ocr --extra packages --extra passkeys --extra telemetry --extra web $(LOCK) $(UPGRADE) -c requirements.lock -o requirements-dev.lock
 
 LOCK := --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header
 

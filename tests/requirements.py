@@ -805,6 +805,7 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(22, "people:apart:routes", "issue 22 §2", "Two people of one server who try every route, header, token and protocol reach nothing of each other's."),
     built(22, "people:apart:files", "issue 22 §2", "As root, each person's programs have a user id of their own: one person's agent can't read another's home, even outside of a sandbox."),
     built(22, "people:apart:browsers", "issue 22 §2", "A browser's cookie and place lead to the home of the person who logged in, and to no other."),
+    built(22, "people:passkeys", "issue 22 §2", "People add passkeys and log in with them, by a maintained library; one that was removed, a replayed answer and another's challenge let nobody in."),
     built(22, "people:login", "issue 22 §2", "People log in with a name and a password, which is kept as a hash; guessing is slowed, and another password logs every browser out."),
     built(22, "people:killed", "issue 22 §2", "A person's process and the front door start again after they were killed, and nobody has to log in again."),
     built(22, "people:quota", "issue 22 §2", "The administrator limits a person's money and disk, which the person's settings can't change."),

@@ -154,8 +154,8 @@ def test_what_an_extra_brings_is_missed_with_the_command_that_adds_it(
     assert page.startswith("[\n 1\n]\n")
     assert page.count('pip install "satchel[web]"') == 2
     named = set(re.findall(r'-m pip install "satchel\[(\w+)\]"', " ".join((said + page).split())))
-    # Without `keyring`, tokens are in a file that only their owner can read. Who names a receiver of traces may have
+    # The page of the log-in says nothing of passkeys that it can't take. Without `keyring`, tokens are in a file that only their owner can read. Who names a receiver of traces may have
     # done so for other programs.
-    assert named == set(PROJECT["optional-dependencies"]) - {"keyring", "telemetry"}
+    assert named == set(PROJECT["optional-dependencies"]) - {"keyring", "passkeys", "telemetry"}
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     assert [name for name in PROJECT["optional-dependencies"] if f"| `{name}` |" not in readme] == []

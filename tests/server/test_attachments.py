@@ -207,9 +207,9 @@ def test_a_large_picture_reaches_a_provider_that_takes_less_and_leaves_nothing(
     [notice] = [one for one in world.satchel.notices if one.part == "pictures"]
     assert notice.text.startswith("broken.png has 4 MB, which some providers don't take")
     branch = world.call(world.satchel.sessions.branch, id, 2)
-    assert len([path for path in files_of(world) if path.name.endswith(".small.jpg")]) == 2, branch
+    assert len([path for path in files_of(world) if path.name.endswith("large.png.small.jpg")]) == 2, branch
     memory = world.satchel.memory
     assert memory is not None
     [said] = [each for each in world.call(memory.list) if each.content == "The big ones."]
     world.call(world.satchel.forget, [said.id])
-    assert not [path for path in files_of(world) if path.name.endswith((".small.jpg", "large.png"))]
+    assert not [path for path in files_of(world) if path.name.endswith(("large.png.small.jpg", "large.png"))]

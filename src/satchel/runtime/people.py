@@ -42,6 +42,7 @@ class Person:
         own_keys: The person doesn't get the administrator's keys of model providers.
         database: The URL of the person's own database; "" for the file in their home.
         leaving: The person is being removed: nobody gets in any more.
+        passkeys: Each with its id, its public key, how often it was used, its name and the day on which it was added.
     """
 
     name: str
@@ -54,6 +55,7 @@ class Person:
     own_keys: bool = False
     database: str = field(default="", repr=False)
     leaving: bool = False
+    passkeys: tuple[Mapping[str, Any], ...] = field(default=(), repr=False)
 
     @property
     def stamp(self) -> str:
@@ -174,7 +176,10 @@ class People:
             if self._known is None or self._known[0] != stamp:
                 content = json.loads(self._path.read_bytes())
                 people = {
-                    name: Person(**{**fields, "tokens": tuple(fields["tokens"])})
+                    name: Person(
+                        **fields
+                        | {"tokens": tuple(fields["tokens"]), "passkeys": tuple(fields.get("passkeys", ()))}
+                    )
                     for name, fields in content["people"].items()
                 }
                 self._known = (stamp, content, people)

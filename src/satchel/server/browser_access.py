@@ -28,6 +28,7 @@ __all__ = [
     "FORM_TOKEN_HEADER",
     "Gatekeeper",
     "BrowserAccess",
+    "as_browser",
     "browser_of",
     "form_token_of",
     "place_for",
@@ -57,6 +58,11 @@ def browser_of(scope: Scope) -> str | None:
     """What the browser of a request sent to log in; None for a request with a bearer token or without either."""
     found: str | None = scope.get(_KEY)
     return found
+
+
+def as_browser(scope: Scope, value: str) -> Scope:
+    """The request as one of the browser that sent this value, for who has found out that it is logged in."""
+    return {**scope, _KEY: value}
 
 
 def with_place(scope: Scope) -> Scope:

@@ -8,7 +8,7 @@ forms, and the size of what is sent, as in a home with one person. See decision 
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import partial
 from hmac import compare_digest
@@ -39,6 +39,7 @@ from satchel.server.metrics import METRICS_TYPE, Metrics, by_person
 from satchel.server.pages.assets import asset_answer, asset_url
 from satchel.server.pages.login import local_path, login_page
 from satchel.server.pages.rendering import error_page, form_of
+from satchel.server.passkeys import PATH, Passkeys, has_passkeys
 from satchel.server.problems import status_of
 from satchel.server.proxy.relay import OF_CONNECTION, Header
 from satchel.server.rates import Rates, client_of, login_tries
@@ -54,7 +55,7 @@ _BROKEN: Final = (
 _SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 _FREES: Final = re.compile(r"/(logout|theme|sessions|settings)$|/.*(forget|delete|remove|archive|cancel)")
 """What somebody may still change whose disk is full: what makes room, or takes next to none."""
-_LOGGED_OUT: Final = 303
+_LOGGED_IN = _LOGGED_OUT = 303
 _MEASURED_S: Final = 20.0
 _SEND_WAIT_S: Final = 60.0
 _AUTHORIZATION: Final = b"authorization"
@@ -73,7 +74,8 @@ def front_door(processes: PersonProcesses, *, clock: Clock) -> RequestGate:
     """The ASGI application."""
     server, people = processes.settings.server, processes.people
     logins = Logins(processes.settings.home, people, clock=clock)
-    log_in, metrics = _LogIn(processes, logins, clock), Metrics()
+    passkeys = Passkeys(people, clock) if has_passkeys() else None
+    log_in, metrics = _LogIn(processes, logins, clock, passkeys), Metrics()
 
     async def figures(_: Request) -> Response:
         told = {
@@ -84,8 +86,9 @@ def front_door(processes: PersonProcesses, *, clock: Clock) -> RequestGate:
         return Response(text, media_type=METRICS_TYPE)
 
     routes = [
-        Route("/login", _ask, methods=["GET"]),
+        Route("/login", log_in.ask, methods=["GET"]),
         Route("/login", log_in.log_in, methods=["POST"]),
+        *_passkey_routes(passkeys, log_in),
         Route("/healthz", _healthz),
         Route("/readyz", _healthz),
         Route(_METRICS, figures),
@@ -126,7 +129,10 @@ class _PeopleAccess:
         return False
 
     async def proves_origin(self, scope: Scope, body: bytes) -> bool:
-        return True  # Only logging in comes here; the forms of people are checked by their own processes.
+        # Logging in and passkeys come here; other forms of people are checked by their own processes. The gate has
+        # compared `Origin` with `Host` where it is there.
+        headers = Headers(scope=scope)
+        return scope["method"] in _SAFE or _PERSON not in scope or "origin" in headers
 
 
 class _FrontDoor(RequestGate):
@@ -143,11 +149,12 @@ class _FrontDoor(RequestGate):
         self._people = access.people
         self._logins = access.logins
         self._processes = processes
+        self._has_passkeys = has_passkeys()
         self._measured: dict[str, tuple[float, float]] = {}
 
     async def _serve(self, scope: Scope, receive: Receive, answer: Send) -> Refusal | None:
         person, headers = self._whose(scope)
-        if person is None:
+        if person is None or self._is_doors_own(scope):
             return await super()._serve(scope, receive, answer)
         if await self._is_full(person, scope):
             return Refusal(
@@ -171,6 +178,10 @@ class _FrontDoor(RequestGate):
             return refusal
         except SatchelError as error:
             return Refusal(status_of(error), str(error), ((b"retry-after", b"5"),))
+
+    def _is_doors_own(self, scope: Scope) -> bool:
+        """Whether the door answers what a browser that is logged in asks for."""
+        return _PERSON in scope and self._has_passkeys and scope["path"].partition("?")[0].startswith(PATH)
 
     def _whose(self, scope: Scope) -> tuple[Person | None, list[Header]]:
         """Who asks, and the headers without anybody's token; a token of the person is where the process's will be.
@@ -305,21 +316,54 @@ class _LogIn:
     processes: PersonProcesses
     logins: Logins
     clock: Clock
+    passkeys: Passkeys | None = None
     tries: Rates = field(default_factory=login_tries)
     limiter: anyio.CapacityLimiter = field(default_factory=partial(anyio.CapacityLimiter, _CHECKS_AT_ONCE))
+
+    def page(self, request: Request, next: str, **more: Any) -> Response:
+        """The page that asks who is there."""
+        return login_page(request, next, people=True, passkeys=self.passkeys is not None, **more)
+
+    async def ask(self, request: Request) -> Response:
+        """The same, for a browser that comes."""
+        return self.page(request, request.query_params.get("next", "/"))
+
+    def too_many(self, request: Request) -> Response | None:
+        """The refusal of somebody who tries again and again."""
+        wait_s = self.tries.take(client_of(request.scope), self.clock.monotonic_s())
+        if not wait_s:
+            return None
+        busy = error_page(request.scope, 429, "Too many attempts to log in. Try again later.")
+        busy.headers["retry-after"] = str(max(1, round(wait_s)))
+        return busy
+
+    async def log_in_with_passkey(self, request: Request) -> Response:
+        """Log in with a passkey; the answer says where to go on."""
+        assert self.passkeys is not None
+        if busy := self.too_many(request):
+            return busy
+        person = await self.passkeys.prove(request)
+        if person is None:
+            return JsonAnswer({"detail": "That passkey is not known here."}, status_code=403)
+        answer = await self._let_in(person, request, local_path(request.query_params.get("next", "/")))
+        if answer.status_code != _LOGGED_IN:
+            return answer
+        headers = {"set-cookie": answer.headers["set-cookie"]}
+        return JsonAnswer({"path": answer.headers["location"]}, headers=headers)
 
     async def log_in(self, request: Request) -> Response:
         """Log in with a name and its password."""
         form = await form_of(request)
         next = local_path(form.get("next", "/"))
-        if wait_s := self.tries.take(client_of(request.scope), self.clock.monotonic_s()):
-            busy = error_page(request.scope, 429, "Too many attempts to log in. Try again later.")
-            busy.headers["retry-after"] = str(max(1, round(wait_s)))
+        if busy := self.too_many(request):
             return busy
         check = partial(self.processes.people.with_password, form.get("name"), form.get("password"))
         person = await anyio.to_thread.run_sync(check, limiter=self.limiter)
         if person is None:
-            return login_page(request, next, error=_WRONG, status=403, people=True)
+            return self.page(request, next, error=_WRONG, status=403)
+        return await self._let_in(person, request, next)
+
+    async def _let_in(self, person: Person, request: Request, next: str) -> Response:
         try:
             async with self.processes.use(person) as process:
                 answer, value = await _logged_in(process, request, next)
@@ -353,8 +397,27 @@ async def _logged_in(process: PersonProcess, request: Request, next: str) -> tup
     return RedirectResponse(done.headers["location"], 303, headers), cookie[1]
 
 
-async def _ask(request: Request) -> Response:
-    return login_page(request, request.query_params.get("next", "/"), people=True)
+def _passkey_routes(passkeys: Passkeys | None, log_in: _LogIn) -> list[Route]:
+    if passkeys is None:
+        return []
+
+    def own(answer: Callable[[Request, Person], Awaitable[Response]]) -> Callable[..., Awaitable[Response]]:
+        async def asked(request: Request) -> Response:
+            person = request.scope.get(_PERSON)
+            return (
+                await answer(request, person) if person else error_page(request.scope, 403, "Log in first.")
+            )
+
+        return asked
+
+    return [
+        Route("/login/passkey/begin", passkeys.ask, methods=["POST"]),
+        Route("/login/passkey", log_in.log_in_with_passkey, methods=["POST"]),
+        Route(PATH, own(passkeys.page), methods=["GET"]),
+        Route(f"{PATH}/begin", own(passkeys.begin), methods=["POST"]),
+        Route(f"{PATH}/add", own(passkeys.add), methods=["POST"]),
+        Route(f"{PATH}/remove", own(passkeys.remove), methods=["POST"]),
+    ]
 
 
 async def _healthz(_: Request) -> Response:

@@ -55,7 +55,9 @@ TOKEN_HEADER: Final = b"x-satchel-token"
 """The token, if `Authorization` is for the provider: the proxy passes that one on, and never this one."""
 KEY_HEADER: Final = b"x-api-key"
 """The header in which Anthropic clients send their key. Below /v1 it may hold the token."""
-_OPEN_PATHS: Final = frozenset({"/healthz", "/readyz", "/login", "/favicon.ico"})
+_OPEN_PATHS: Final = frozenset(
+    {"/healthz", "/readyz", "/login", "/login/passkey", "/login/passkey/begin", "/favicon.ico"}
+)
 """These need no token: they report only yes or no, or are the login page itself."""
 _STATIC: Final = "/static/"
 """Scripts and styles, the same for everybody."""

@@ -34,6 +34,7 @@ from satchel.server.app import App, create_app
 from satchel.server.binding import check_binding, tls_files, url_of
 from satchel.server.connection import GuardedConnection
 from satchel.server.door import front_door
+from satchel.server.passkeys import has_passkeys
 
 __all__ = ["FrontDoorSocket", "serve", "serve_hooks", "serve_people", "served"]
 
@@ -197,6 +198,7 @@ async def served(
         url = given.url if given is not None else url_of(settings, listener.getsockname()[1])
         stack.enter_context(announced(home, url, file=file))
         app = create_app(satchel, token=token)
+        app.api.state.pages.has_passkeys = given is not None and has_passkeys()
         server = _Server(_config(app.gate, None if given is not None else settings, home))
         async with anyio.create_task_group() as group:
             group.start_soon(app.service.sessions.sweep)

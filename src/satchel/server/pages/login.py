@@ -60,9 +60,15 @@ async def _logged_in(request: Request, next: str) -> Response:
 
 
 def login_page(
-    request: Request, next: str, *, error: str = "", status: int = 200, people: bool = False
+    request: Request,
+    next: str,
+    *,
+    error: str = "",
+    status: int = 200,
+    people: bool = False,
+    passkeys: bool = False,
 ) -> Response:
-    """The page that asks for the token, or, with `people`, for a name and its password."""
+    """The page that asks for the token, or, with `people`, for a name and its password or a passkey."""
     return rendered(
         request.scope,
         "login.html",
@@ -71,6 +77,7 @@ def login_page(
         next=local_path(next),
         error=error,
         people=people,
+        passkeys=passkeys,
     )
 
 

@@ -55,11 +55,13 @@ class PageState:
         access: Who is logged in.
         sayings: Messages for the next page of each browser, shown once.
         login_tries: How often each address may try a token.
+        has_passkeys: The front door of several people has a page for passkeys.
     """
 
     access: BrowserAccess
     sayings: OrderedDict[str, list[Saying]] = field(default_factory=OrderedDict)
     login_tries: Rates = field(default_factory=login_tries)
+    has_passkeys: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,6 +121,7 @@ async def page(
         around=around,
         current=max(paths, key=len, default=""),
         sayings=_take_sayings(request),
+        has_passkeys=request.app.state.pages.has_passkeys,
         **context,
     )
 

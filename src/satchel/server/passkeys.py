@@ -1,0 +1,210 @@
+"""Passkeys of people at the front door: added by who is logged in, and taken instead of a password (WebAuthn).
+
+The extra `passkeys` brings the library that checks them. Browsers offer passkeys over HTTPS, and on `localhost`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC
+from importlib.util import find_spec
+from typing import Any, Final
+
+import anyio.to_thread
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from satchel.addresses import host_and_port
+from satchel.clock import Clock
+from satchel.runtime.people import People, Person
+from satchel.server.browser_access import as_browser, place_of, values_of
+from satchel.server.json_answers import JsonAnswer
+from satchel.server.pages.rendering import form_of, rendered
+
+__all__ = ["PATH", "Passkeys", "has_passkeys"]
+
+PATH: Final = "/passkeys"
+_LASTS_S: Final = 300.0
+"""How long somebody may take to confirm at their device."""
+_MOST_OPEN: Final = 1_000
+_MOST_KEYS: Final = 20
+_MOST_NAME: Final = 60
+
+
+def has_passkeys() -> bool:
+    """Whether the library is installed."""
+    return find_spec("webauthn") is not None
+
+
+@dataclass(slots=True)
+class Passkeys:
+    """Adds, lists and removes passkeys of people, and finds out whose one is.
+
+    Attributes:
+        open: The challenges that wait for an answer, each with its end and whose it is; "" for a log-in.
+    """
+
+    people: People
+    clock: Clock
+    open: OrderedDict[bytes, tuple[float, str]] = field(default_factory=OrderedDict)
+
+    # Of a person who is logged in.
+
+    async def page(self, request: Request, person: Person) -> Response:
+        """The person's passkeys."""
+        scope = as_browser(request.scope, next(iter(values_of(request.scope)), ""))
+        return rendered(scope, "passkeys.html", title="Passkeys", keys=person.passkeys, person=person.name)
+
+    async def begin(self, request: Request, person: Person) -> Response:
+        """What the browser needs to make one."""
+        from webauthn import generate_registration_options, options_to_json  # noqa: PLC0415 - an extra
+        from webauthn.helpers import base64url_to_bytes  # noqa: PLC0415
+        from webauthn.helpers.structs import (  # noqa: PLC0415
+            AuthenticatorSelectionCriteria,
+            PublicKeyCredentialDescriptor,
+            ResidentKeyRequirement,
+            UserVerificationRequirement,
+        )
+
+        options = generate_registration_options(
+            rp_id=_host(request),
+            rp_name="Satchel",
+            user_name=person.name,
+            user_id=str(person.number).encode(),
+            challenge=self._challenge(person.name),
+            authenticator_selection=AuthenticatorSelectionCriteria(
+                resident_key=ResidentKeyRequirement.REQUIRED,
+                user_verification=UserVerificationRequirement.REQUIRED,
+            ),
+            exclude_credentials=[
+                PublicKeyCredentialDescriptor(id=base64url_to_bytes(str(key["id"])))
+                for key in person.passkeys
+            ],
+        )
+        return Response(options_to_json(options), media_type="application/json")
+
+    async def add(self, request: Request, person: Person) -> Response:
+        """Keep the one that the browser made."""
+        from webauthn import verify_registration_response  # noqa: PLC0415
+        from webauthn.helpers import bytes_to_base64url  # noqa: PLC0415
+        from webauthn.helpers.exceptions import WebAuthnException  # noqa: PLC0415
+
+        given = await _json(request)
+        try:
+            found = verify_registration_response(
+                credential=given.get("credential", {}),
+                expected_challenge=self._answered(given, person.name),
+                expected_rp_id=_host(request),
+                expected_origin=request.headers.get("origin", ""),
+                require_user_verification=True,
+            )
+        except (WebAuthnException, ValueError, KeyError, TypeError):
+            return JsonAnswer({"detail": "The passkey was not accepted. Try again."}, status_code=400)
+        if len(person.passkeys) >= _MOST_KEYS:
+            return JsonAnswer({"detail": f"{_MOST_KEYS} passkeys are enough."}, status_code=409)
+        key = {
+            "id": bytes_to_base64url(found.credential_id),
+            "key": bytes_to_base64url(found.credential_public_key),
+            "count": found.sign_count,
+            "name": " ".join(str(given.get("name") or "").split())[:_MOST_NAME] or "Passkey",
+            "added": self.clock.now().astimezone(UTC).date().isoformat(),
+        }
+        await anyio.to_thread.run_sync(self._set, person.name, (*person.passkeys, key))
+        return JsonAnswer({}, status_code=201)
+
+    async def remove(self, request: Request, person: Person) -> Response:
+        """Forget one."""
+        id = (await form_of(request)).get("id")
+        kept = tuple(key for key in person.passkeys if key["id"] != id)
+        await anyio.to_thread.run_sync(self._set, person.name, kept)
+        return RedirectResponse(place_of(request.scope) + PATH, 303)
+
+    # Logging in.
+
+    async def ask(self, request: Request) -> Response:
+        """What the browser needs to prove that it has one; it finds out itself which."""
+        from webauthn import generate_authentication_options, options_to_json  # noqa: PLC0415
+        from webauthn.helpers.structs import UserVerificationRequirement  # noqa: PLC0415
+
+        options = generate_authentication_options(
+            rp_id=_host(request),
+            challenge=self._challenge(""),
+            user_verification=UserVerificationRequirement.REQUIRED,
+        )
+        return Response(options_to_json(options), media_type="application/json")
+
+    async def prove(self, request: Request) -> Person | None:
+        """Whose passkey answered; None if nobody's did."""
+        from webauthn import verify_authentication_response  # noqa: PLC0415
+        from webauthn.helpers import base64url_to_bytes  # noqa: PLC0415
+        from webauthn.helpers.exceptions import WebAuthnException  # noqa: PLC0415
+
+        given = await _json(request)
+        credential = given.get("credential")
+        id = credential.get("id") if isinstance(credential, Mapping) else None
+        found = [
+            (person, key)
+            for person in self.people.all().values()
+            for key in person.passkeys
+            if key["id"] == id and not person.leaving
+        ]
+        try:
+            [(person, key)] = found
+            proven = verify_authentication_response(
+                credential=dict(credential) if isinstance(credential, Mapping) else {},
+                expected_challenge=self._answered(given, ""),
+                expected_rp_id=_host(request),
+                expected_origin=request.headers.get("origin", ""),
+                credential_public_key=base64url_to_bytes(str(key["key"])),
+                credential_current_sign_count=int(key["count"]),
+                require_user_verification=True,
+            )
+        except (WebAuthnException, ValueError, KeyError, TypeError):
+            return None
+        keys = tuple(
+            {**one, "count": proven.new_sign_count} if one is key else one for one in person.passkeys
+        )
+        if keys != person.passkeys:
+            await anyio.to_thread.run_sync(self._set, person.name, keys)
+        return person
+
+    def _set(self, name: str, keys: tuple[Mapping[str, Any], ...]) -> None:
+        self.people.set(name, passkeys=keys)
+
+    def _challenge(self, name: str) -> bytes:
+        from webauthn.helpers import generate_challenge  # noqa: PLC0415
+
+        challenge = generate_challenge()
+        self.open[challenge] = (self.clock.monotonic_s() + _LASTS_S, name)
+        while len(self.open) > _MOST_OPEN:
+            self.open.popitem(last=False)
+        return challenge
+
+    def _answered(self, given: Mapping[str, Any], name: str) -> bytes:
+        """The challenge that was answered, which counts once.
+
+        Raises:
+            KeyError, TypeError, ValueError: There is no such challenge.
+        """
+        from webauthn.helpers import base64url_to_bytes, parse_client_data_json  # noqa: PLC0415
+
+        said = parse_client_data_json(base64url_to_bytes(given["credential"]["response"]["clientDataJSON"]))
+        until_s, whose = self.open.pop(said.challenge)
+        if whose != name or self.clock.monotonic_s() > until_s:
+            raise ValueError("The challenge is another's, or too old.")
+        return said.challenge
+
+
+def _host(request: Request) -> str:
+    return host_and_port(request.headers.get("host", ""))[0]
+
+
+async def _json(request: Request) -> Mapping[str, Any]:
+    try:
+        given = json.loads(await request.body())
+    except (ValueError, RecursionError):
+        return {}
+    return given if isinstance(given, Mapping) else {}
