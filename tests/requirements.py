@@ -314,6 +314,7 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(25, "sessions:titles:forgotten", "issue 25", "A title that a model made of words that are forgotten is forgotten with them."),
     built(25, "sessions:filing", "issue 25", "Conversations are renamed, pinned, archived and deleted, one or several at once, and a new index knows it."),
     built(25, "sessions:branches", "issue 25", "A message is answered again or said otherwise in a branch; both stay, lead to each other, and cost, remember and find what they share once."),
+    built(25, "sessions:branches:one", "issue 25", "A conversation and its branches are one entry of the lists, with arrows where they part; it is named, filed, moved, exported and deleted with them, and search opens the branch that has the words."),
     built(25, "sessions:branches:forgotten", "issue 25", "What is forgotten is forgotten in every branch that repeats it, with its files."),
     built(25, "projects:instructions", "issue 25", "Conversations in a project follow its instructions, also changed ones, from their next turn on."),
     built(25, "projects:memory", "issue 25", "What is said in a project is found in all of its conversations, and by nobody outside of it, whatever is asked; the user's own memories are seen inside, unless the project has its own only."),
