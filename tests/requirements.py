@@ -989,6 +989,7 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(23, "sessions:rewind", "issue 23, Build 5", "A conversation goes back to before a message, and on request, shown beforehand, the files that tools changed since: exactly, or nothing is written."),
     built(25, "web-pages:artifacts", "issue 25 §2", "HTML and SVG of an answer are shown in a sandboxed frame without network and without access to the page."),
     built(25, "web-pages:diagrams", "issue 25 §2", "Mermaid diagrams of an answer are drawn in a sandboxed frame without network and without access to the page, by a script of the package that no other page loads; without JavaScript, and where one is broken, the source stands there."),
+    built(25, "web-pages:diagrams:mind-maps", "issue 25 §2", "A mind map of Mermaid is drawn as a tree: each line a node, joined to the one that it stands below."),
     built(25, "web-pages:copy", "issue 25 §2", "The Markdown of an answer can be copied."),
     built(25, "web-pages:setup", "issue 25 §1", "The page for models finds what is there, takes a key or an address, tries it, and the next message uses it without a restart."),
     built(25, "web-pages:servers", "issue 25 §5", "An MCP server is added in the browser after what it runs was shown, tried, switched and removed, without a restart; its values are kept apart and never shown; its tools and what they did lately are listed."),
