@@ -261,10 +261,34 @@ def test_sessions_are_listed_shown_searched_exported_and_deleted(run: Run, tmp_p
     branched = run("session", "branch", id, "2", "--json").json
     assert (branched["branch_of"], branched["branch_turn"], branched["turns"]) == (id, 2, 1)
     assert run("session", "branch", id, "3").code == 3
-    assert run("session", "delete", branched["id"], "--yes").code == 0
+    assert run("session", "delete", branched["id"], "--only", "--yes").code == 0
     assert run("session", "delete", id).code == 2
     assert run("session", "delete", id, "--yes", "--json").json == {"deleted": [id]}
     assert run("session", "list", "--json").json == []
+
+
+@requirement("sessions:branches:one")
+def test_a_conversation_and_its_branches_are_one_line_and_are_filed_and_deleted_together(run: Run) -> None:
+    first = run("ask", SHELLFISH, "--json").json["session_id"]
+    branches = [run("session", "branch", first, "1", "--json").json["id"] for _ in range(2)]
+    for id in branches:
+        assert run("ask", f"What of {id}?", "--session", id).code == 0
+    (line,) = run("session", "list").out.splitlines()
+    assert (line.split()[0], "3 branches" in line) == (branches[-1], True)
+    assert SHELLFISH in line
+    (entry,) = run("session", "list", "--json").json
+    assert sorted(entry["branches"]) == sorted([first, *branches])
+    assert {one["id"] for one in run("session", "list", "--all", "--json").json} == {first, *branches}
+    run("session", "archive", branches[0])
+    assert run("session", "list", "--json").json == []
+    assert all(one["archived"] for one in run("session", "list", "--all", "--json").json)
+    run("session", "rename", branches[0], "Dinner")
+    assert {one["title"] for one in run("session", "list", "--all", "--json").json} == {"Dinner"}
+    asked = run("session", "delete", first)
+    assert (asked.code, asked.err.count("Dinner")) == (2, 3)
+    deleted = run("session", "delete", first, "--yes", "--json").json["deleted"]
+    assert sorted(deleted) == sorted([first, *branches])
+    assert run("session", "list", "--all", "--json").json == []
 
 
 @requirement("sessions:metadata")

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -10,7 +11,8 @@ import pytest
 from satchel.clock import ManualClock
 from satchel.memory import Episode, Memory
 from satchel.models.embedding import HashingEmbedder
-from satchel.models.port import EmbedderInfo, EmbedRole, Vectors
+from satchel.models.port import EmbedderInfo, EmbedRole, TokenVectors, Vectors
+from tests.memory.embedders import Wordy, tokens_of
 from tests.requirements import requirement
 
 pytestmark = pytest.mark.anyio
@@ -85,3 +87,52 @@ async def test_keyword_adds_priority_tags_words_and_recency(tmp_path: Path) -> N
         assert await memory.search("food", mode="keyword", tags=["Health"]) == tuple(
             hit for hit in await memory.search("food", mode="keyword") if hit.memory.id == tagged
         )
+
+
+class Beside(Wordy):
+    """Gives "2.3 words" the vector that is so many deviations above the mean from the memory, by the scale of the gate;
+    of words with a hyphen it knows the pieces.
+    """
+
+    scale = (0.0, 0.0)
+
+    async def embed(self, texts: Sequence[str], role: EmbedRole) -> Vectors:
+        rows = await super().embed(texts, role)
+        for row, text in zip(rows, texts, strict=True):
+            found = re.match(r"[\d.]+(?= )", text) if self.scale[1] else None
+            if text == "Bees cluster.":
+                row[:] = np.eye(1, 512, 0)
+            elif found:
+                cosine = self.scale[0] + float(found[0]) * self.scale[1]
+                row[:] = cosine * np.eye(1, 512, 0) + (1 - cosine**2) ** 0.5 * np.eye(1, 512, 1)
+        return rows
+
+    async def embed_tokens(
+        self, texts: Sequence[str], role: EmbedRole
+    ) -> tuple[Vectors, Sequence[TokenVectors]]:
+        rows = await self.embed(texts, role)
+        return rows, [tokens_of(text.replace("xqzzt", "xq-zt")) for text in texts]
+
+
+@requirement("memory:search:nothing-near")
+async def test_what_nothing_has_a_word_of_must_be_near_to_be_found() -> None:
+    embedder = Beside()
+    async with Memory.open(":memory:", embedder=embedder, clock=ManualClock(at=NOON)) as memory:
+        await memory.add("Bees cluster.")
+        await memory.add("The router hums.")
+        await memory.search("warm")
+        dense = memory._space.dense
+        assert dense is not None
+        gate = await dense.gate()
+        assert gate is not None
+        embedder.scale = (gate.mean, gate.deviation)
+
+        async def found(query: str) -> set[str]:
+            return {hit.memory.content for hit in await memory.search(query, relevant_only=True)}
+
+        assert await found("1.7 hives") == set()
+        assert await found("2.3 hives") == {"Bees cluster."}
+        assert await found("2.3 xqzzt") == set()
+        assert await found("3.0 xqzzt") == {"Bees cluster."}
+        # Where a memory has a word of it, others need not be as near.
+        assert await found("1.7 router") == {"Bees cluster.", "The router hums."}

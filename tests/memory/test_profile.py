@@ -72,9 +72,10 @@ async def test_without_a_page_the_users_last_turns_stand_below_the_profile_whole
         assert [line.partition(" ")[2][:41] for line in last[:-1]] == [
             '2026-11-23 "I\'m allergic to shellfish."',
             '2026-11-23 "When does the library close?"',
-            '2026-11-23 "… Read this: will the boiler ',
+            '2026-11-23 "Read this: will the boiler ma',
             '2026-11-24 "Branch for LARK-431?"',
         ]
+        assert last[2].endswith(' …"')
         assert "Larkspill" not in found.text
         assert "Berta" not in found.text
         assert profile.tokens < found.tokens <= 900

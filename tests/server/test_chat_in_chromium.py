@@ -58,6 +58,16 @@ HOSTILE = """\
 The end."""
 
 FLOW = 'flowchart LR\n  A["Customer <img src=/leak.png onerror=alert(1)>"] --> B[Repair]\n'
+MIND_MAP = """\
+```mermaid
+mindmap
+  root((Garden <img src=x onerror=alert(1)>))
+    Beans
+      %% of two kinds
+      Runner
+    [Zinnias]
+```
+"""
 DIAGRAMS = f"""\
 ```mermaid
 {FLOW}```
@@ -80,6 +90,8 @@ def reply(held: Held) -> ScriptedModel:
             return "It is done."
         if "hostile" in newest:
             return Reply(text=HOSTILE, chunk=40, between=held.wait)
+        if "mind map" in newest:
+            return MIND_MAP
         if "diagram" in newest:
             return DIAGRAMS
         if "letter" in newest:
@@ -216,6 +228,21 @@ def test_a_reload_and_a_second_tab_in_the_middle_of_a_hostile_answer_lose_nothin
         expect(page).to_have_title(re.compile("^A hostile one"))
         other.bring_to_front()
         expect(said_in(other, 2)).to_have_text("I see.")
+
+
+@requirement("web-pages:diagrams:mind-maps")
+def test_a_mind_map_is_drawn_as_a_tree_of_its_words(chromium: Browser, world: World) -> None:
+    with window(chromium, world.url, world=world) as (context, watched):
+        watched.allowed = "Content Security Policy"
+        page = context.new_page()
+        page.goto("./")
+        write(page, "Draw a mind map")
+        drawn = page.frame_locator("#turn-1 iframe").locator("svg")
+        expect(drawn.locator(".node")).to_have_count(4)
+        words = [" ".join((node.text_content() or "").split()) for node in drawn.locator(".node").all()]
+        assert words == ["Garden <img src=x onerror=alert(1)>", "Beans", "Runner", "Zinnias"]
+        joined = [line.get_attribute("id") or "" for line in drawn.locator(".edgePaths path").all()]
+        assert [re.findall(r"n\d+", id) for id in joined] == [["n1", "n2"], ["n2", "n3"], ["n1", "n4"]]
 
 
 @requirement("web-pages:diagrams")

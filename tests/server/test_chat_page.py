@@ -368,16 +368,79 @@ def test_a_message_is_answered_again_and_said_otherwise_in_branches_that_lead_to
         # What was said stays, and each leads to the others.
         page = open_page(client, path)
         assert "What was said?" in words_of(page.get_element_by_id("turn-2"))
-        for here, shown in ((path, page), (places[0], again), (places[1], other)):
-            links = open_page(client, here).xpath(
-                "//*[@id='turn-2']//*[contains(@class, 'branches')]/a/@href"
-            )
-            assert {link.partition("#")[0] for link in links} == {path, *places} - {here}
+        seen, step = [path], "next"
+        while beside := versions_beside(client, seen[-1]).get(step):
+            seen.append(beside)
+        assert len(seen) == 3
+        assert {*seen} == {path, *places}
+        assert versions_beside(client, seen[1]) == {"prev": path, "next": seen[2]}
+        assert "2 of 3" in words_of(open_page(client, seen[1]).find_class("branches")[0])
+        assert versions_beside(client, path, turn=1) == {}
+        for shown in (page, again, other):
             assert shown.xpath("//form[contains(@action, '/branch')]")
     with world.client() as program:
         made = program.post(f"/api/sessions/{path[6:]}/branches", json={"turn": 3})
         assert (made.status_code, made.json()["branch_of"], made.json()["turns"]) == (201, path[6:], 2)
         assert program.post(f"/api/sessions/{path[6:]}/branches", json={"turn": 9}).status_code == 404
+
+
+def versions_beside(client: httpx2.Client, path: str, *, turn: int = 2) -> dict[str, str]:
+    """The links to the versions of a message before and after the one on this page."""
+    links = open_page(client, path).xpath(f"//*[@id='turn-{turn}']//*[contains(@class, 'branches')]/a")
+    return {link.get("rel"): link.get("href").partition("#")[0] for link in links}
+
+
+@requirement("sessions:branches:one")
+def test_a_conversation_and_its_branches_are_one_entry_and_are_filed_exported_and_deleted_together(
+    world: World,
+) -> None:
+    with browser(world) as client:
+
+        def posted(to: str, **fields: str) -> str:
+            token = open_page(client, "/sessions").xpath("//meta[@name='form-token']/@content")[0]
+            headers = {"origin": at(client), "sec-fetch-site": "same-origin"}
+            answer = client.post(to, data={"form_token": token, **fields}, headers=headers)
+            return str(answer.headers["location"])
+
+        def do(what: str, id: str, **fields: str) -> Any:
+            return open_page(client, posted("/sessions", id=id, do=what, **fields))
+
+        path = begin(client, "Marigolds and beans")
+        wait_until_over(client, path)
+        page = open_page(client, path)
+        send(client, page, path, {"message": "What of the zinnias?"})
+        page = wait_until_over(client, path)
+        place = posted(f"{path}/branch", turn="2", message="What of the dahlias?")
+        newest = place.partition("#")[0]
+        wait_until_over(client, newest)
+        # One entry, under the conversation's title, that opens the branch used last.
+        entries = open_page(client, "/sessions").xpath("//ul[@class='ledger']/li")
+        (entry,) = [each for each in entries if "Marigolds" in words_of(each)]
+        assert entry.xpath(".//h3/a/@href") == [newest]
+        assert "2 branches" in words_of(entry)
+        assert not [each for each in entries if "dahlias" in words_of(each)]
+        (rail,) = open_page(client, path).xpath("//*[@id='rail-list']//a[@aria-current]")
+        assert (rail.get("href"), words_of(rail)) == (newest, "Marigolds and beans")
+        assert words_of(open_page(client, newest).xpath("//h1")[0]) == "Marigolds and beans"
+        # Words are found in either branch, and open it.
+        for word, place in (("zinnias", path), ("dahlias", newest)):
+            found = open_page(client, f"/sessions?q={word}")
+            assert f"{place}#turn-2" in found.xpath("//ol[@class='hits']//a/@href")
+            assert "in “Marigolds and beans”" in words_of(found)
+        # It is named, filed and exported with its branches.
+        posted(f"/sessions/{newest[6:]}/rename", title="Garden")
+        assert words_of(open_page(client, path).xpath("//h1")[0]) == "Garden"
+        for form in ("markdown", "html", "json"):
+            text = client.get(f"/sessions/{newest[6:]}/export?form={form}").text
+            assert ("zinnias" in text, "dahlias" in text) == (True, True), form
+            assert form == "json" or text.count("Marigolds") == 1
+        assert "Archived: “Garden” with 2 branches" in said(do("archive", newest[6:]))
+        assert "Garden" not in words_of(open_page(client, "/sessions"))
+        do("unarchive", path[6:])
+        assert "for good" in said(do("delete", newest[6:]))
+        assert "with 2 branches" in said(do("delete", newest[6:]))
+        do("delete", newest[6:], confirmed="1")
+        assert [client.get(each).status_code for each in (path, newest)] == [404, 404]
 
 
 @requirement("web-pages:chat:permission")
@@ -432,7 +495,7 @@ def test_a_conversation_goes_back_with_its_files_by_a_button_and_over_http(tmp_p
         assert "Good day" in words_of(page)
         assert f"Put back: {file}" in said(page)
         assert page.xpath("//select[@name='mode']/option[@selected]/@value") == ["bypass"]
-        assert page.xpath("//*[@id='turn-2']") == []
+        assert page.xpath("//article[@id='turn-2']") == []
         with world.client() as program:
             assert "Make a list" in program.get(f"/api/sessions/{path[6:]}").text
             made = program.post(f"/api/sessions/{path[6:]}/branches", json={"turn": 1, "files": True})

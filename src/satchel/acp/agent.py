@@ -444,7 +444,8 @@ class AcpAgent:
         Raises:
             NotFound: There is none.
         """
-        if not any(known.id == session_id for known in await self._place.host.sessions()):
+        known = await self._place.host.sessions()
+        if not any(session_id in (each.id, *each.branches) for each in known):
             raise NotFound(f"There is no session {session_id[:80]!r}.")
 
     def _get(self, session_id: str) -> _Open:

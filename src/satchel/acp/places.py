@@ -72,12 +72,13 @@ class LocalPlace:
         return Held(session=session, notice="", release=toolset.aclose)
 
     async def delete(self, session_id: str) -> None:
-        """Delete the log of a session.
+        """Delete the logs of a conversation and its branches.
 
         Raises:
             NotFound: There is none.
         """
-        await self._satchel.sessions.delete(session_id)
+        for info in reversed(await self._satchel.sessions.branches(session_id)):
+            await self._satchel.sessions.delete(info.id)
 
 
 class ServedPlace:

@@ -16,6 +16,7 @@ from satchel.runtime.home import Home
 from satchel.runtime.lines import counted, session_line
 from satchel.runtime.projects import Project, project_to_json, what_goes
 from satchel.sessions import SessionInfo, info_to_json
+from satchel.sessions.branches import folded
 
 __all__ = ["projects"]
 
@@ -52,7 +53,7 @@ def list_projects(archived: bool) -> None:
 
     async def body(home: Home) -> list[tuple[Project, int]]:
         wanted = [one for one in home.projects.all() if one.archived == archived]
-        return [(one, len(await home.sessions_in(one.id))) for one in wanted]
+        return [(one, len(folded(await home.sessions_in(one.id)))) for one in wanted]
 
     found = with_home(body)
     if said_json([project_to_json(project, conversations=count) for project, count in found]):
@@ -73,7 +74,7 @@ def show(name: str) -> None:
         project = home.projects.find(name)
         memory = await home.memory_in(project.id)
         count = await memory.count() if memory is not None else 0
-        return project, list(await home.sessions_in(project.id)), count
+        return project, folded(await home.sessions_in(project.id)), count
 
     project, infos, memories = with_home(body)
     shown = project_to_json(project, conversations=len(infos), memories=memories)
@@ -155,7 +156,8 @@ def move(id: str, name: str) -> None:
     async def body(home: Home) -> SessionInfo:
         project = home.projects.find(name).id if name else ""
         info = await home.sessions.info(id)
-        await home.move(info.id, project)
+        for one in await home.sessions.branches(info):
+            await home.move(one.id, project)
         return await home.sessions.info(info.id)
 
     say_session(with_home(body))
@@ -173,7 +175,7 @@ def delete(name: str, yes: bool) -> None:
         infos, memory = await home.sessions_in(project.id), await home.memory_in(project.id)
         count = await memory.count() if memory is not None else 0
         documents = await memory.documents() if memory is not None else ()
-        tell(what_goes(project, conversations=len(infos), memories=count, documents=documents))
+        tell(what_goes(project, conversations=len(folded(infos)), memories=count, documents=documents))
         if not yes:
             confirm("Delete it?")
         for info in infos:

@@ -49,10 +49,12 @@ def session() -> None:
 @click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="At most so many.")
 @click.option("--here", is_flag=True, help="Only sessions of this working directory.")
 @click.option("--archived", is_flag=True, help="The archived ones instead.")
-@click.option("--all", "all_", is_flag=True, help="Also the archived ones and those of builds.")
+@click.option(
+    "--all", "all_", is_flag=True, help="Each branch, and also the archived ones and those of builds."
+)
 @json_option
 def list_sessions(limit: int, here: bool, archived: bool, all_: bool) -> None:
-    """List the sessions: pinned ones, then the most recent first."""
+    """List the conversations: pinned ones, then the most recent first, each with its branches as one."""
     cwd = str(Path.cwd().resolve()) if here else None
     found = _with_sessions(lambda store: store.list() if all_ else store.listed(archived=archived))
     infos = [info for info in found if cwd in (None, info.cwd)]
@@ -119,7 +121,7 @@ def search(query: tuple[str, ...], limit: int) -> None:
 )
 @click.option("--json", "as_json", is_flag=True, help="Same as --format json.")
 def export(id: str, form: str, output: Path | None, as_json: bool) -> None:
-    """Export a conversation as Markdown, JSON, or an HTML file to share."""
+    """Export a conversation with its branches as Markdown, JSON, or an HTML file to share."""
 
     async def exported(store: SessionStore) -> str:
         if form == "html" and not as_json:
@@ -154,7 +156,8 @@ def rename(id: str, title: tuple[str, ...]) -> None:
     """
 
     async def body(home: Home) -> SessionInfo:
-        await home.note_of(id, home.titled(" ".join(title)))
+        for one in await home.sessions.branches(id):
+            await home.note_of(one.id, home.titled(" ".join(title)))
         return await home.sessions.info(id)
 
     say_session(with_home(body, with_notices=False))
@@ -179,7 +182,8 @@ def _filing(verb: str, about: str) -> None:
             change = FILING[verb].change
             event = SessionFiled(pinned=change.get("pinned"), archived=change.get("archived"))
             for info in infos:
-                await home.note_of(info.id, event)
+                for one in await home.sessions.branches(info):
+                    await home.note_of(one.id, event)
             return [await home.sessions.info(info.id) for info in infos]
 
         _say(with_home(body, with_notices=False))
@@ -209,16 +213,19 @@ def branch(id: str, turn: int) -> None:
 
 @session.command()
 @click.argument("ids", nargs=-1, required=True, type=SessionId)
+@click.option("--only", is_flag=True, help="Keep the other branches.")
 @click.option("--yes", is_flag=True, help="Don't ask.")
 @json_option
-def delete(ids: tuple[str, ...], yes: bool) -> None:
-    """Delete the logs of conversations permanently.
+def delete(ids: tuple[str, ...], only: bool, yes: bool) -> None:
+    """Delete the logs of conversations and their branches permanently.
 
     Memories of them stay; `satchel memory forget --session ID` forgets those.
     """
 
     async def find(store: SessionStore) -> list[SessionInfo]:
-        return [await store.info(id) for id in ids]
+        wanted = [await store.info(id) for id in ids]
+        found = wanted if only else [one for info in wanted for one in reversed(await store.branches(info))]
+        return list({one.id: one for one in found}.values())
 
     infos = _with_sessions(find)
     if not yes:

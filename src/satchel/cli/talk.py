@@ -120,7 +120,7 @@ class Talk:
         private = " · private: nothing is remembered" if session.private else ""
         private += f" · project {session.project}" if session.project else ""
         where = f" · in the server at {self.host.url}" if self.host.url else ""
-        self.note(f"Satchel {__version__} · {self.model_name} · session {session.id}{where}{private} · /help")
+        self.note(f"Satchel {__version__} · {self.model_name} · conversation {session.id}{where}{private} · /help")
         if self.model_name == "none":
             self.note(
                 "No language model is set up: Satchel remembers and recalls. "
@@ -195,7 +195,7 @@ class Talk:
         with anyio.CancelScope() as scope:
             self._prompting = scope
             try:
-                toolbar = f"{self.model_name} · session {self._session.id}"
+                toolbar = f"{self.model_name} · conversation {self._session.id}"
                 return await self.reader.read("› ", toolbar=toolbar)
             finally:
                 self._prompting = None

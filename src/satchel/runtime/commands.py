@@ -660,7 +660,7 @@ async def _sessions(context: CommandContext, rest: str) -> CommandResult:
     infos = await context.satchel.sessions.listed()
     return _shown(
         *(
-            session_line(info) + ("  ← this one" if info.id == context.session.id else "")
+            session_line(info) + ("  ← this one" if context.session.id in (info.id, *info.branches) else "")
             for info in infos[:_MOST_LISTED]
         ),
         notes=[

@@ -123,7 +123,14 @@ class LocalHost:
     async def sessions(self) -> Sequence[ListedSession]:
         """The sessions, the most recent first."""
         return [
-            ListedSession(id=info.id, title=info.title, last_at=info.last_at, turns=info.turns, cwd=info.cwd)
+            ListedSession(
+                id=info.id,
+                title=info.title,
+                last_at=info.last_at,
+                turns=info.turns,
+                cwd=info.cwd,
+                branches=info.branches,
+            )
             for info in await self._satchel.sessions.listed()
         ]
 

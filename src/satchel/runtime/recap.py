@@ -43,6 +43,7 @@ class ListedSession:
     last_at: datetime
     turns: int
     cwd: str
+    branches: tuple[str, ...] = ()
 
 
 def exchange_of(turn: SessionTurn) -> Exchange:

@@ -13,6 +13,7 @@ from satchel.errors import SatchelError
 from satchel.events import Notice
 from satchel.runtime.home import Home
 from satchel.runtime.lines import counted
+from satchel.sessions.branches import by_age, grouped
 
 __all__ = ["Retained", "keep_retention", "retain"]
 
@@ -42,8 +43,8 @@ async def keep_retention(home: Home) -> None:
 async def retain(home: Home) -> Retained:
     """Delete and compress the logs of conversations that have had no message for as long as `[sessions]` says.
 
-    A conversation that somebody has open is left alone, and so is one with turns that memory lacks. What is deleted is
-    said in a notice.
+    A conversation is deleted when all its branches are old. One that somebody has open is left alone, and so is one
+    with turns that memory lacks. What is deleted is said in a notice.
 
     Raises:
         StorageError: The list of sessions can't be read.
@@ -54,12 +55,14 @@ async def retain(home: Home) -> Retained:
     if settings.delete_after_days:
         before = now - timedelta(days=settings.delete_after_days)
         unsettled = {file.session_id for file in await home.sessions.unsettled()}
-        for info in infos:
-            if info.last_at < before and info.id not in unsettled:
-                try:
-                    deleted.append(await home.sessions.delete(info.id))
-                except SatchelError as error:
-                    _log.info("Session %s was not deleted: %s", info.id, error)
+        for branches in grouped(infos).values():
+            if all(info.last_at < before and info.id not in unsettled for info in branches):
+                for info in reversed(by_age(branches)):
+                    try:
+                        deleted.append(await home.sessions.delete(info.id))
+                    except SatchelError as error:
+                        _log.info("Session %s was not deleted: %s", info.id, error)
+                        break  # what the others repeat of it is found in it alone
     if deleted:
         _log.info(
             "Deleted after %d days without a message: %s", settings.delete_after_days, ", ".join(deleted)

@@ -18,7 +18,7 @@ from anyio.abc import TaskGroup
 
 from satchel.clock import Clock
 from satchel.config import Mode, PermissionRule, Settings, load, process_environ
-from satchel.errors import StorageError, UsageError
+from satchel.errors import NotFound, StorageError, UsageError
 from satchel.events import Notice, SessionFiled, SessionStart, SessionTitled
 from satchel.loop import (
     CallEnvironment,
@@ -722,13 +722,14 @@ class Satchel:
         return entry
 
     async def rename(self, session_id: str, title: str) -> None:
-        """See `Home.rename`. A session that is open here is renamed too."""
+        """Give a conversation a title, in all its branches; see `Home.titled`."""
         await self._note_of(session_id, self.home.titled(title))
 
     async def file(
         self, session_id: str, *, pinned: bool | None = None, archived: bool | None = None
     ) -> None:
-        """Pin a session to the top of lists, archive it, or take that back; None leaves it as it is.
+        """Pin a conversation with its branches to the top of lists, archive it, or take that back; None leaves it as it
+        is.
 
         Args:
             session_id: The session's id, or the beginning of one if it is unique.
@@ -736,14 +737,15 @@ class Satchel:
             archived: Lists leave it out, until something is said in it.
 
         Raises:
-            NotFound, UsageError, StorageLocked, StorageError: As `Home.rename`.
+            NotFound, UsageError, StorageLocked, StorageError: As `Home.note_of`.
         """
         await self._note_of(session_id, SessionFiled(pinned=pinned, archived=archived))
 
     # Projects
 
     async def move(self, session_id: str, project: str) -> None:
-        """Put a session into a project, or out of one (""), with all that was said in it and learnt from it.
+        """Put a conversation with its branches into a project, or out of one (""), with all that was said in it and
+        learnt from it.
 
         Args:
             session_id: The session's id, or the beginning of one if it is unique.
@@ -756,8 +758,16 @@ class Satchel:
             StorageError: It could not be stored. What was moved already is moved by the next call.
         """
         belongs = self.home.projects.find(project).id if project else ""
-        open_hub = self._hubs.get(session_id)
-        id = open_hub.id if open_hub is not None else (await self.sessions.info(session_id)).id
+        try:
+            ids = [info.id for info in await self.sessions.branches(session_id)]
+        except NotFound:
+            if session_id not in self._hubs:
+                raise
+            ids = [session_id]  # nothing was said in it yet
+        for id in ids:
+            await self._move(id, belongs)
+
+    async def _move(self, id: str, belongs: str) -> None:
         async with self._opening.setdefault(id, anyio.Lock()):
             hub = self._hubs.get(id)
             if hub is None:
@@ -801,12 +811,12 @@ class Satchel:
         await self.home.remove_project(project)
 
     async def _note_of(self, session_id: str, event: SessionTitled | SessionFiled) -> None:
-        info = await self.sessions.info(session_id)
-        hub = self._hubs.get(info.id)
-        if hub is not None:
-            await hub.record(event)
-        else:
-            await self.home.note_of(info.id, event)
+        for info in await self.sessions.branches(session_id):
+            hub = self._hubs.get(info.id)
+            if hub is not None:
+                await hub.record(event)
+            else:
+                await self.home.note_of(info.id, event)
 
     async def delete_session(self, session_id: str) -> str:
         """Delete the log of a conversation. One that is open here ends for all of its clients. What was learnt stays.

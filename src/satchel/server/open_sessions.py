@@ -81,11 +81,23 @@ class OpenSessions:
         Raises:
             HTTPException: A turn is running in it (409).
         """
-        if any(not turn.is_ending for turn in self.turns_of(session_id)):
-            raise HTTPException(409, f"A turn is running in conversation {session_id}. Stop it first.")
+        self.check_still(session_id)
         id = await self._satchel.delete_session(session_id)
         await self.close(id)
         return id
+
+    async def delete_branches(self, session_id: str) -> None:
+        """Delete a conversation with all its branches; see `delete`. While a turn runs in one, none is deleted."""
+        infos = await self._satchel.sessions.branches(session_id)
+        for info in infos:
+            self.check_still(info.id)
+        for info in reversed(infos):
+            await self.delete(info.id)
+
+    def check_still(self, session_id: str) -> None:
+        """Raise an HTTPException (409) if a turn is running in a session."""
+        if any(not turn.is_ending for turn in self.turns_of(session_id)):
+            raise HTTPException(409, f"A turn is running in conversation {session_id}. Stop it first.")
 
     @asynccontextmanager
     async def used(

@@ -22,6 +22,7 @@ from satchel.server.metrics import Metrics
 from satchel.server.open_sessions import OpenSessions
 from satchel.server.proxy.proxy import MemoryProxy
 from satchel.server.streams import DataEvent, EventStream, ServerEvent, Stopping
+from satchel.sessions.branches import folded
 
 __all__ = ["InProject", "Serves", "Service"]
 
@@ -98,7 +99,7 @@ class Service:
         memory = await self.project_memory(project)
         return project_to_json(
             project,
-            conversations=len(await self.satchel.home.sessions_in(project.id)),
+            conversations=len(folded(await self.satchel.home.sessions_in(project.id))),
             memories=await memory.count(),
             documents=len(await memory.documents()),
         )
@@ -111,8 +112,7 @@ class Service:
         """
         infos = await self.satchel.home.sessions_in(project.id)
         for info in infos:
-            if any(not turn.is_ending for turn in self.sessions.turns_of(info.id)):
-                raise HTTPException(409, f"A turn is running in conversation {info.id}. Stop it first.")
+            self.sessions.check_still(info.id)
         for info in infos:
             await self.sessions.delete(info.id)
         await self.satchel.delete_project(project)

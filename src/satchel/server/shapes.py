@@ -403,6 +403,9 @@ class Session(_Answered):
     project: str | None = Field(description="The id of the project that it is in.")
     branch_of: str | None = Field(description="The conversation whose turns before `branch_turn` it repeats.")
     branch_turn: int | None
+    branches: list[str] = Field(
+        description="In a list: the branches that this entry stands for, if there are several, the oldest first."
+    )
 
 
 class SessionShown(Session):

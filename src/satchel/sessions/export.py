@@ -54,6 +54,7 @@ def info_to_json(info: SessionInfo) -> dict[str, Any]:
         "project": info.project or None,
         "branch_of": info.branch_of or None,
         "branch_turn": info.branch_turn or None,
+        "branches": list(info.branches),
     }
 
 
@@ -68,13 +69,23 @@ def to_json(info: SessionInfo, records: Sequence[Record]) -> dict[str, Any]:
     return {**info_to_json(info), "events": [record_to_json(record) for record in records]}
 
 
-def to_markdown(info: SessionInfo, records: Sequence[Record]) -> str:
-    """The conversation as Markdown: what was said, the memories shown to the model, inputs and outputs of tools."""
+def to_markdown(info: SessionInfo, records: Sequence[Record], *, first: int = 0) -> str:
+    """The conversation as Markdown: what was said, the memories shown to the model, inputs and outputs of tools.
+
+    Args:
+        info: What a list shows of it.
+        records: Its log.
+        first: The first turn to show, after another branch; 0 shows the whole session.
+    """
     parts = [
         f"# {_heading(info.title) or 'Session ' + info.id}",
         f"Session {info.id}, {info.started_at:%Y-%m-%d %H:%M}, in `{info.cwd}`",
     ]
+    if first:
+        parts = [f"# Otherwise, from turn {first} on", f"Session {info.id}"]
     for turn in turns_in(records):
+        if turn.number < first:
+            continue
         if turn.start is not None:
             who = "You" if turn.said else "Without a message"
             parts += [f"## {turn.number}. {who} ({turn.at:%Y-%m-%d %H:%M})", turn.said]

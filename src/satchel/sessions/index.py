@@ -20,6 +20,7 @@ import anyio.to_thread
 from sqlalchemy import Connection, delete, func, insert, select, text, update
 
 from satchel.errors import StorageError, StorageLocked
+from satchel.sessions.branches import folded
 from satchel.sessions.logs import LogFile, Logs, name_of
 from satchel.sessions.summary import LogPassage, SessionInfo, Summary, passages_of, plain_line
 from satchel.sessions.tables import session_log, session_passage, session_settled
@@ -54,6 +55,7 @@ class SearchHit:
     """A message, or the input or output of a tool, that contains all the words.
 
     Attributes:
+        title: Of the conversation, whichever branch it is in.
         kind: "user", "assistant", or a tool's "input" or "output".
         snippet: The text around the first word, as one line.
     """
@@ -162,6 +164,11 @@ class SessionIndex:
         """Find passages that contain all words of the query, or words that begin with them, best first. Words in `"…"`
         must follow each other.
         """
+        hits = await self._hits(query, limit)
+        titles = {id: info.title for info in folded(await self.sessions()) for id in info.branches}
+        return [replace(hit, title=titles.get(hit.session_id, hit.title)) for hit in hits]
+
+    async def _hits(self, query: str, limit: int) -> list[SearchHit]:
         terms = _terms(query)
         readings, is_indexed = await self._refresh()
         titles = {k.file.name: k for k in readings}

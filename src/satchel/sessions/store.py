@@ -18,6 +18,7 @@ import anyio.to_thread
 from satchel.clock import Clock
 from satchel.errors import NotFound, SessionInUse, StorageError, UsageError
 from satchel.events import Record, SessionStart
+from satchel.sessions.branches import as_listed, by_age, folded, told_once
 from satchel.sessions.branching import write_branch
 from satchel.sessions.client_history import ClientHistory
 from satchel.sessions.compressing import Replaced
@@ -236,15 +237,25 @@ class SessionStore:
         return await self._index.sessions()
 
     async def listed(self, *, archived: bool = False) -> Sequence[SessionInfo]:
-        """What lists of conversations show: without builds and branches that say nothing, pinned ones first, and either
-        the archive or the rest.
+        """What lists of conversations show: each with its branches as one entry (see `folded`), without builds, pinned
+        ones first, and either the archive or the rest.
         """
         infos = [
             info
-            for info in await self._index.sessions()
+            for info in folded(await self._index.sessions())
             if info.archived == archived and not info.is_build and (info.turns or not info.branch_of)
         ]
         return sorted(infos, key=lambda info: not info.pinned)
+
+    async def branches(self, of: SessionInfo | str) -> Sequence[SessionInfo]:
+        """All branches of the conversation of a session, with itself, the oldest first. Errors as in `load`."""
+        wanted = await self.info(of) if isinstance(of, str) else of
+        others = [
+            info
+            for info in await self._index.sessions()
+            if info.conversation == wanted.conversation and info.id != wanted.id
+        ]
+        return by_age([wanted, *others])
 
     async def spent_on(self, day: str) -> float:
         """What all sessions of the home spent on a local day, in US dollars.
@@ -350,13 +361,24 @@ class SessionStore:
             raise UsageError("There is nothing to search for: give at least one word.")
         return await self._index.search(query, limit=limit)
 
-    async def export(self, session_id: str, *, form: Literal["markdown", "json"]) -> str:
-        """The whole session as text. Errors as in `load`."""
+    async def told(self, session_id: str) -> builtins.list[tuple[SessionInfo, int]]:
+        """A conversation in the order in which a file tells it: the session with 0, then its other branches, each
+        with the first turn that was not told before. Errors as in `load`.
+        """
         info = await self.info(session_id)
-        log = await self.load(session_id)
+        family = await self.branches(info)
+        others = [each for each in family if each.id != info.id]
+        return builtins.list(told_once([as_listed(info, family), *others]))
+
+    async def export(self, session_id: str, *, form: Literal["markdown", "json"]) -> str:
+        """The whole conversation as text, with its branches. Errors as in `load`."""
+        told = [
+            (info, first, (await self.load(info.id)).records) for info, first in await self.told(session_id)
+        ]
         if form == "markdown":
-            return to_markdown(info, log.records)
-        return json.dumps(to_json(info, log.records), indent=2) + "\n"
+            return "\n".join(to_markdown(info, records, first=first) for info, first, records in told)
+        main, *others = [to_json(info, records) for info, _, records in told]
+        return json.dumps(main | ({"other_branches": others} if others else {}), indent=2) + "\n"
 
     async def delete(self, session_id: str) -> str:
         """Delete a session: its log, its spilled results, its inbox, and its words in the index.

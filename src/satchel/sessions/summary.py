@@ -78,7 +78,8 @@ class SessionInfo:
         archived: Lists leave it out.
         project: The id of the project that it belongs to, or "".
         branch_of: The session whose turns before `branch_turn` it repeats, or "".
-        repeats: The same for each session of which it repeats turns, through others too.
+        repeats: The same for each session of which it repeats turns, through others too: the nearest first.
+        branches: The ids of the branches that an entry of a list stands for, the oldest first; empty if it is one.
     """
 
     id: str
@@ -99,6 +100,12 @@ class SessionInfo:
     branch_of: str = ""
     branch_turn: int = 0
     repeats: Mapping[str, int] = field(default_factory=dict)
+    branches: tuple[str, ...] = ()
+
+    @property
+    def conversation(self) -> str:
+        """The id of the session from which it and its branches come; that one may be deleted."""
+        return [self.id, *self.repeats][-1]
 
     @property
     def is_build(self) -> bool:

@@ -271,7 +271,7 @@ class ConversationScreen(App[int]):
             Text("Satchel", style="bold")
             if self.size.width < _NARROW
             else Text(f"Satchel {__version__}", style="bold"),
-            Text(f"session {session.id[:12]}{private}{where}", style="dim"),
+            Text(f"conversation {session.id[:12]}{private}{where}", style="dim"),
         )
         self._head.update(grid)
 

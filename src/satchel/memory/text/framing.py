@@ -218,7 +218,7 @@ def day_of(at: datetime) -> str:
 
 def excerpt(content: str, stems: Iterable[int], max_tokens: int) -> str | None:
     """The words of a memory, or those of it that fit the question best, within a budget; None where it is too
-    small.
+    small. "…" stands where words are left out.
     """
     # Quoting and counting read every character, which a text that can't fit need not pay for.
     if (
@@ -246,7 +246,9 @@ def excerpt(content: str, stems: Iterable[int], max_tokens: int) -> str | None:
     left = max_tokens - estimate_tokens(after)
     before = _cut(text[: starts[best]][::-1], left)[::-1] if left >= _MIN_WORDS_TOKENS else ""
     between = " " if before and text[starts[best] - 1] == " " else ""
-    return f"… {before}{between}{after} …" if after else None
+    first = content.startswith(near) and before.strip() == text[: starts[best]].strip()
+    last = content.endswith(near) and after == text[starts[best] :].strip()
+    return f"{'' if first else '… '}{before}{between}{after}{'' if last else ' …'}" if after else None
 
 
 def _sentences(part: str) -> list[str]:
@@ -298,9 +300,8 @@ def fitting_words(content: str, stems: Iterable[int], most: int, number: int) ->
 
 def with_cuts(words: str, number: int, of: int) -> str:
     """The words of a passage with "…" where the memory goes on; `number` counts from 1."""
-    if words.startswith("… "):
-        return words
-    return f"{'… ' if number > 1 else ''}{words}{' …' if number < of else ''}"
+    begins = "… " if number > 1 and not words.startswith("… ") else ""
+    return f"{begins}{words}{' …' if number < of and not words.endswith(' …') else ''}"
 
 
 SHORT_ID_CHARS = 8

@@ -39,6 +39,7 @@ from satchel.server.pages.transcript import Turn
 from satchel.server.service import Serves, Service
 from satchel.server.shapes import AttachedFile
 from satchel.sessions import SessionInfo
+from satchel.sessions.branches import as_listed, versions
 from satchel.sessions.view import Said, SessionTurn
 from satchel.tools.builtin.fence import Place
 from satchel.tools.kept import FOLDER, kept_path
@@ -110,6 +111,8 @@ async def show(
 ) -> Response:
     """A session, with its newest turns, or those from `first` on."""
     info = await service.satchel.sessions.info(id)
+    family = await service.satchel.sessions.branches(info)
+    info = as_listed(info, family)
     transcript = await read_transcript(service, info.id)
     where = await who_runs(service, info.id)
     if where == "nobody" and transcript.is_running:
@@ -133,7 +136,7 @@ async def show(
         # The page's event stream draws the same turns, and those after them.
         first_seq=turns[0].after_seq if turns and shown[0] > numbers[0] else 0,
         is_running=transcript.is_running and where != "nobody",
-        branches=await _branches(service, info),
+        versions=versions(info, family),
         draft=await _draft(service, info),
         is_private=info.private,
         project=service.satchel.home.projects.get(info.project),
@@ -150,22 +153,6 @@ async def _draft(service: Service, info: SessionInfo) -> str:
         return (await said_at(service.satchel, info.branch_of, info.branch_turn))[0]
     except NotFound:
         return ""
-
-
-async def _branches(service: Service, info: SessionInfo) -> dict[int, list[SessionInfo]]:
-    """The sessions that go on otherwise than this one, by the turn from which on they do."""
-    found: dict[int, list[SessionInfo]] = {}
-    for other in await service.satchel.sessions.list():
-        if other.id == info.id:
-            continue
-        if other.branch_of == info.id:
-            found.setdefault(other.branch_turn, []).append(other)
-        elif info.branch_of and (
-            other.id == info.branch_of
-            or (other.branch_of, other.branch_turn) == (info.branch_of, info.branch_turn)
-        ):
-            found.setdefault(info.branch_turn, []).append(other)
-    return found
 
 
 async def _ended(service: Service, turns: Sequence[Turn]) -> frozenset[str]:

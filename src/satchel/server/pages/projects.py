@@ -13,6 +13,7 @@ from satchel.server.pages.documents import sent_file
 from satchel.server.pages.rendering import Form, Saying, form_of
 from satchel.server.pages.site import page, see_other
 from satchel.server.service import Serves, Service
+from satchel.sessions.branches import folded
 
 __all__ = ["router"]
 
@@ -36,7 +37,7 @@ async def _list(
     problem: str = "",
 ) -> Response:
     home = service.satchel.home
-    found = [(one, len(await home.sessions_in(one.id))) for one in home.projects.all()]
+    found = [(one, len(folded(await home.sessions_in(one.id)))) for one in home.projects.all()]
     return await page(
         request,
         "projects.html",
@@ -88,7 +89,7 @@ async def show(request: Request, service: Serves, id: str) -> Response:
 async def _show(
     request: Request, service: Service, project: Project, *, given: Form | None = None, problem: str = ""
 ) -> Response:
-    infos = await service.satchel.home.sessions_in(project.id)
+    infos = folded(await service.satchel.home.sessions_in(project.id))
     memory = await service.project_memory(project) if service.satchel.memory is not None else None
     count = await memory.count() if memory is not None else 0
     documents = await memory.documents() if memory is not None else ()

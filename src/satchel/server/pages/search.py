@@ -79,6 +79,7 @@ async def _conversations(satchel: Satchel, words: str) -> Sequence[ResultGroup]:
         for info in infos
         if info.turns and all(word in info.title.lower() for word in wanted)
     }
+    there = {id for info in infos if info.id in titled for id in (info.id, *info.branches)}
     said = [
         SearchResult(
             path=f"/chat/{hit.session_id}#turn-{hit.turn}",
@@ -86,7 +87,7 @@ async def _conversations(satchel: Satchel, words: str) -> Sequence[ResultGroup]:
             meta=f"{said_where(hit.kind)} in “{hit.title or 'Untitled'}”",
         )
         for hit in await store.search(words, limit=2 * _MOST)
-        if hit.session_id not in titled
+        if hit.session_id not in there
     ]
     return (
         ResultGroup(name="Conversations", results=[*titled.values(), *said][:_MOST], more="/sessions?q="),

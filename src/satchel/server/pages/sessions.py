@@ -15,6 +15,7 @@ from satchel.server.pages.shared import shared_file
 from satchel.server.pages.site import RailSession, page, see_other, session_groups, state_of
 from satchel.server.service import Serves
 from satchel.sessions import SessionInfo
+from satchel.sessions.branches import as_listed
 
 __all__ = ["router"]
 
@@ -48,7 +49,7 @@ async def sessions(
     others = [info for info in await store.listed(archived=not archived) if info.turns]
     first = (number - 1) * _ON_PAGE
     shown = [
-        RailSession(info=info, state=state_of(service, info.id)) for info in infos[first : first + _ON_PAGE]
+        RailSession(info=info, state=state_of(service, info)) for info in infos[first : first + _ON_PAGE]
     ]
     return await page(
         request,
@@ -105,7 +106,9 @@ async def change(request: Request, service: Serves) -> Response:
         return see_other(
             request, back, say=Saying(text="Tick the boxes of the conversations first.", state="off")
         )
-    infos = [await service.satchel.sessions.info(id) for id in ids]
+    store = service.satchel.sessions
+    found = [await store.info(id) for id in ids]
+    infos = [as_listed(info, await store.branches(info)) for info in found]
     what = _named(infos)
     if do == "delete" and not form.has("confirmed"):
         question = f"Delete {what} for good? What was learnt from {_them(infos)} stays remembered."
@@ -118,7 +121,7 @@ async def change(request: Request, service: Serves) -> Response:
     for info in infos:
         try:
             if do == "delete":
-                await service.sessions.delete(info.id)
+                await service.sessions.delete_branches(info.id)
             else:
                 await service.satchel.file(info.id, **FILING[do].change)
             done.append(info)
@@ -144,9 +147,11 @@ _UNDO: Final = {"pin": "unpin", "unpin": "pin", "archive": "unarchive", "unarchi
 
 
 def _named(infos: Sequence[SessionInfo]) -> str:
+    branches = sum(len(info.branches) for info in infos)
+    with_all = f" with {counted(branches, 'branch', 'branches')}" if branches else ""
     if len(infos) == 1:
-        return f"“{infos[0].title or infos[0].id}”"
-    return counted(len(infos), "conversation")
+        return f"“{infos[0].title or infos[0].id}”{with_all}"
+    return f"{counted(len(infos), 'conversation')}{with_all}"
 
 
 def _them(infos: Sequence[SessionInfo]) -> str:

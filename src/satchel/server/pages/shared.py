@@ -16,7 +16,7 @@ from satchel.events import AskUser, Assistant
 from satchel.messages import FileBlock
 from satchel.server.pages.assets import asset_text
 from satchel.server.pages.rendering import standalone
-from satchel.sessions import SessionInfo, SessionStore
+from satchel.sessions import Log, SessionInfo, SessionStore
 from satchel.sessions.view import LastWords, Said, SessionTurn, ToolCall, turns_in
 from satchel.tools.builtin.fence import Place
 from satchel.tools.kept import FOLDER
@@ -45,27 +45,24 @@ class _Turn:
 
 
 async def shared_file(store: SessionStore, session_id: str) -> str:
-    """What user and model said, the names of the tools, and pictures; without memories, reasoning, and what tools were
-    given and returned.
+    """What user and model said in all branches, the names of the tools, and pictures; without memories, reasoning, and
+    what tools were given and returned.
 
     Raises:
         NotFound, UsageError: As in `SessionStore.info`.
     """
-    info = await store.info(session_id)
-    log = await store.load(info.id)
-    return await anyio.to_thread.run_sync(
-        _html, info, [turn for turn in turns_in(log.records) if turn.number]
-    )
+    told = [(info, first, await store.load(info.id)) for info, first in await store.told(session_id)]
+    return await anyio.to_thread.run_sync(_html, told)
 
 
-def _html(info: SessionInfo, turns: Sequence[SessionTurn]) -> str:
-    pictures = _Pictures(info)
-    return standalone(
-        "shared.html",
-        info=info,
-        style=asset_text("satchel.css"),
-        turns=[_turn(turn, pictures) for turn in turns],
-    )
+def _html(told: Sequence[tuple[SessionInfo, int, Log]]) -> str:
+    left, branches = _MOST_PICTURES, []
+    for info, first, log in told:
+        pictures = _Pictures(info, left)
+        turns = [_turn(turn, pictures) for turn in turns_in(log.records) if turn.number >= max(first, 1)]
+        branches.append((first, turns))
+        left = pictures.left
+    return standalone("shared.html", info=told[0][0], style=asset_text("satchel.css"), branches=branches)
 
 
 def _turn(turn: SessionTurn, pictures: _Pictures) -> _Turn:
@@ -96,16 +93,16 @@ def _turn(turn: SessionTurn, pictures: _Pictures) -> _Turn:
 class _Pictures:
     """Reads the pictures of a session, as many as fit."""
 
-    def __init__(self, info: SessionInfo) -> None:
+    def __init__(self, info: SessionInfo, left: int) -> None:
         self._folder = info.path.with_suffix(".spill")
-        self._left = _MOST_PICTURES
+        self.left = left
 
     def of(self, files: Iterable[FileBlock]) -> list[tuple[str, str]]:
         """Names, each with the picture as a `data:` address; "" for what is no picture, or is gone."""
         return [(file.name, self._address(file)) for file in files]
 
     def _address(self, file: FileBlock) -> str:
-        if not file.is_image or file.size > self._left:
+        if not file.is_image or file.size > self.left:
             return ""
         parts = (FOLDER, file.file_name)
         try:
@@ -113,5 +110,5 @@ class _Pictures:
         except SatchelError:
             # It was forgotten, or lost: the name says that there was one.
             return ""
-        self._left -= len(content)
+        self.left -= len(content)
         return f"data:{file.media_type};base64,{b64encode(content).decode()}"

@@ -78,6 +78,11 @@ class RailSession:
     info: SessionInfo
     state: State | None
 
+    @property
+    def paths(self) -> list[str]:
+        """The paths of its branches."""
+        return [f"/chat/{id}" for id in self.info.branches or (self.info.id,)]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
@@ -164,7 +169,7 @@ async def _surroundings(service: Service, now: datetime) -> Surroundings:
     sessions = [info for info in await satchel.sessions.listed() if info.turns]
     pins = sum(info.pinned for info in sessions)
     newest = [*sessions[: min(pins, _MOST_IN_RAIL)], *sessions[pins : pins + _MOST_IN_RAIL]]
-    shown = [RailSession(info=info, state=state_of(service, info.id)) for info in newest]
+    shown = [RailSession(info=info, state=state_of(service, info)) for info in newest]
     return Surroundings(
         links=[
             _Link(path="/chat", words="Chat"),
@@ -206,12 +211,15 @@ async def _model_name(service: Service) -> str:
     return model.provider if model.provider == "none" else f"{model.provider}:{model.model}"
 
 
-def state_of(service: Service, session_id: str) -> State | None:
-    """The state of a session: "asks" if it waits for the user, "running" during a turn, or None."""
-    kept = service.sessions.kept_session(session_id)
-    if kept is not None and (kept.open_questions or kept.build_questions):
+def state_of(service: Service, info: SessionInfo) -> State | None:
+    """The state of a conversation in a list: "asks" if it waits for the user in a branch, "running" during a turn, or
+    None.
+    """
+    ids = info.branches or (info.id,)
+    kept = [session for id in ids if (session := service.sessions.kept_session(id)) is not None]
+    if any(session.open_questions or session.build_questions for session in kept):
         return "asks"
-    return "running" if service.sessions.turns_of(session_id) else None
+    return "running" if any(service.sessions.turns_of(id) for id in ids) else None
 
 
 def session_groups(

@@ -12,6 +12,7 @@ from satchel.server import shapes
 from satchel.server.json_answers import JsonAnswer
 from satchel.server.service import Serves
 from satchel.sessions import info_to_json
+from satchel.sessions.branches import folded
 
 __all__ = ["router"]
 
@@ -66,7 +67,7 @@ async def delete(service: Serves, id: str) -> Response:
 async def sessions(service: Serves, id: str, limit: Limit = 50) -> Response:
     """List the conversations of a project, the most recent first."""
     home = service.satchel.home
-    infos = await home.sessions_in(home.projects.find(id).id)
+    infos = folded(await home.sessions_in(home.projects.find(id).id))
     return JsonAnswer([info_to_json(info) for info in infos[:limit]])
 
 

@@ -48,7 +48,7 @@ async def list_sessions(
 ) -> Response:
     """List the conversations: pinned ones, then the most recent first. The header X-Total-Count has their number.
 
-    The Builder's own are left out.
+    A conversation and its branches are one entry, that of the branch used last. The Builder's own are left out.
     """
     infos = await service.satchel.sessions.listed(archived=archived)
     shown = [info_to_json(info) for info in infos[offset : offset + limit]]
@@ -167,7 +167,8 @@ async def show(service: Serves, id: str, after: After = 0, limit: Limit = 1000) 
 
 @router.patch("/{id}", response_model=shapes.Session, summary="Rename, pin, archive or move a conversation")
 async def change(service: Serves, id: str, request: shapes.Listing) -> Response:
-    """Change what lists show of a conversation: its title, whether it stands first, whether it is in the archive.
+    """Change what lists show of a conversation with its branches: its title, whether it stands first, whether it is in
+    the archive.
 
     Moved into a project, or out of one, it takes with it what was learnt from it. A message in an archived conversation
     takes it out of the archive.
@@ -208,10 +209,15 @@ async def files(
 
 
 @router.delete("/{id}", response_model=shapes.Posted, summary="Delete a conversation")
-async def delete(service: Serves, id: str) -> Response:
-    """Delete the log of a conversation. Memories of it stay; `DELETE /api/memories/{id}` forgets those."""
+async def delete(
+    service: Serves, id: str, only: Annotated[bool, Query(description="Keep the other branches.")] = False
+) -> Response:
+    """Delete the logs of a conversation and its branches. Memories of it stay; `DELETE /api/memories/{id}` forgets
+    those.
+    """
     info = await service.satchel.sessions.info(id)
-    return JsonAnswer({"id": await service.sessions.delete(info.id)})
+    await (service.sessions.delete(info.id) if only else service.sessions.delete_branches(info.id))
+    return JsonAnswer({"id": info.id})
 
 
 @router.get(
