@@ -54,6 +54,7 @@ def info_to_json(info: SessionInfo) -> dict[str, Any]:
         "project": info.project or None,
         "branch_of": info.branch_of or None,
         "branch_turn": info.branch_turn or None,
+        "source": info.source or None,
     }
 
 
