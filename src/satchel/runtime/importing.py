@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import groupby
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import anyio.to_thread
 
@@ -23,6 +23,7 @@ from satchel.events import (
     Assistant,
     ContextAdded,
     Event,
+    Final,
     MemoryCaptured,
     Observation,
     Record,
@@ -31,9 +32,6 @@ from satchel.events import (
     SessionTitled,
     TurnEnd,
     TurnStart,
-)
-from satchel.events import (
-    Final as FinalWords,
 )
 from satchel.memory import Memory
 from satchel.memory.transfer.parts import ImportedConversation, ImportedMessage
@@ -47,18 +45,18 @@ from satchel.version import __version__
 
 __all__ = ["CONVERSATIONS", "import_into"]
 
-CONVERSATIONS: Final = {
-    "new": "new: `satchel session list` shows them",
-    "longer": "went on elsewhere, and here too",
+CONVERSATIONS = {
+    "new": "new",
+    "longer": "with new messages",
     "known": "known",
-    "gone on": "left as they are, because you went on with them here",
-    "deleted": "not taken, because you deleted or forgot them",
+    "gone on": "gone on with here, and so left alone",
+    "deleted": "deleted or forgotten here, and so not taken",
 }
 """What the report says of conversations, by what became of them."""
-_PICTURE: Final = "picture"
+_PICTURE = "picture"
 """The tool whose results are the pictures that a model made elsewhere."""
-_NO_MESSAGE: Final = "(The assistant speaks first.)"
-_GOES_ON: Final = "(The answer goes on.)"
+_NO_MESSAGE = "(The assistant speaks first.)"
+_GOES_ON = "(The answer goes on.)"
 
 
 async def import_into(home: Home, memory: Memory, where: str | Path, **options: Any) -> ImportReport:
@@ -332,7 +330,7 @@ def _turns(
                     ),
                 )
         if last:
-            yield at, FinalWords(turn=turn, text=last, status="done")
+            yield at, Final(turn=turn, text=last, status="done")
         ids = tuple(message.id for message in said if message.id in words) if captured else ()
         yield at, MemoryCaptured(turn=turn, ids=ids)
         status: Any = "done" if answers else "cancelled"
