@@ -77,7 +77,7 @@ class TurnNumbering:
         if role == "user":
             self.turn, self.position = self.turn + 1, 0
         else:
-            self.turn, self.position = max(self.turn, 1), self.position + 1
+            self.turn, self.position = max(self.turn, 1), self.position + bool(text.strip())
         id = stable_id(*(names or (self.session, self.turn, self.position)))
         self.messages.append(
             ImportedMessage(
