@@ -38,7 +38,7 @@ from satchel.memory.transfer.parts import ImportedConversation, ImportedMessage
 from satchel.memory.transfer.report import ImportReport
 from satchel.messages import Block, FileBlock, Message, TextBlock, ToolUseBlock, Usage
 from satchel.runtime.home import Home
-from satchel.sessions import FORGOTTEN, title_of
+from satchel.sessions import FORGOTTEN, SessionInfo, title_of
 from satchel.sessions.attachments import MOST_BYTES, plain_name
 from satchel.tools.kept import keep
 from satchel.version import __version__
@@ -53,6 +53,8 @@ CONVERSATIONS = {
     "deleted": "deleted or forgotten here, and so not taken",
 }
 """What the report says of conversations, by what became of them."""
+_ALL = 1 << 30
+"""More turns than there are."""
 _PICTURE = "picture"
 """The tool whose results are the pictures that a model made elsewhere."""
 _NO_MESSAGE = "(The assistant speaks first.)"
@@ -109,6 +111,7 @@ class _Conversations:
     def __init__(self, home: Home) -> None:
         self._home = home
         self._places: dict[str, Path] | None = None
+        self._infos: dict[str, SessionInfo] = {}
         self._deleted: frozenset[str] = frozenset()
 
     async def take(
@@ -117,6 +120,7 @@ class _Conversations:
         """See `TakeConversation`."""
         sessions = self._home.sessions
         if self._places is None:
+            self._infos = {info.id: info for info in await sessions.list()}
             self._places = await sessions.places()
             self._deleted = await sessions.client_history.deleted()
         if found.session in self._deleted:
@@ -137,6 +141,8 @@ class _Conversations:
             main, outcome = found.messages, "new"
             title = "" if any(text_of(one) == FORGOTTEN for one in main) else title_of(clean(found.title))
             await self._write(found, found.session, main, text_of, words, title=title)
+        elif self._is_same(found.session, found.messages):
+            main, outcome = found.messages, "known"
         else:
             state = await self._state(found.session)
             main = next((path for path in paths if state.is_of(path)), ())
@@ -169,21 +175,24 @@ class _Conversations:
             id = f"{found.session}-{hashlib.sha256(first.id.encode()).hexdigest()[:8]}"
             owners |= {message.id: id for message in path[own:]}
             parent = owners[path[own - 1].id] if own else found.session
-            # Where an answer differs, its question is repeated, and goes with what is forgotten there.
-            before = first.turn + (first.role == "assistant")
-            repeats[id] = {parent: before} | {
-                other: min(turn, before) for other, turn in repeats[parent].items()
-            }
+            # Memories have the conversation as their session, whichever branch was the current one then.
+            repeats[id] = {parent: _ALL, **repeats[parent]}
             if id in self._deleted:
                 continue
             if (place := self._places.get(id)) is None:
                 branched = SessionBranched(session_id=parent, turn=first.turn, repeats=repeats[id])
                 await self._write(found, id, path, text_of, words, branched=branched)
-            else:
+            elif not self._is_same(id, path):
                 state = await self._state(id)
                 if not state.is_gone_on:
                     with suppress(SessionInUse):
                         await self._extend(id, place, state, path, text_of, words, captured=False)
+
+    def _is_same(self, id: str, messages: Sequence[ImportedMessage]) -> bool:
+        """Whether a conversation ends here as it ends there, so that its log needn't be read."""
+        info, turn = self._infos.get(id), messages[-1].turn
+        last_at = max(message.at for message in messages if message.turn == turn)
+        return info is not None and (info.turns, info.last_at) == (turn, last_at)
 
     async def _state(self, id: str) -> _State:
         state = _State()

@@ -403,6 +403,7 @@ class Session(_Answered):
     project: str | None = Field(description="The id of the project that it is in.")
     branch_of: str | None = Field(description="The conversation whose turns before `branch_turn` it repeats.")
     branch_turn: int | None
+    source: str | None = Field(description="The program that it comes from, such as ChatGPT.")
 
 
 class SessionShown(Session):
