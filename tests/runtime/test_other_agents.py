@@ -90,7 +90,7 @@ async def capture(agent: Agent) -> list[tuple[str, int | None, str, str]]:
     """Take the queue, and return what is in memory: session, turn, speaker and words."""
     told: list[str] = []
     async with agent.open() as home:
-        await take_queue(home.memory, home.settings, clock=agent.clock, tell=told.append)
+        await take_queue(home, clock=agent.clock, tell=told.append)
         records = await home.memory.list(kind="episode")
     found = [(one.source.session or "", one.source.turn, one.speaker, one.content.strip()) for one in records]
     return sorted(found, key=lambda one: (one[0], one[1] or 0, one[2] == "assistant"))

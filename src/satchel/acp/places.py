@@ -103,7 +103,7 @@ class ServedPlace:
 
     async def delete(self, session_id: str) -> None:
         """See `LocalPlace`."""
-        if not re.fullmatch(r"[A-Za-z0-9-]{1,64}", session_id):
+        if not re.fullmatch(r"[A-Za-z0-9:-]{1,64}", session_id):
             raise NotFound(f"There is no session {session_id[:80]!r}.")
         await (await self.host.api()).delete(f"/api/sessions/{session_id}")
 

@@ -24,6 +24,7 @@ from satchel.memory.transfer.report import (
     import_report_to_json,
 )
 from satchel.runtime.home import Home
+from satchel.runtime.importing import CONVERSATIONS, import_into
 from satchel.runtime.lines import counted
 from satchel.runtime.plugins import plugin_reader
 
@@ -81,11 +82,12 @@ def export(file: str, scope: str, **given: Any) -> None:
 @click.option("--yes", is_flag=True, help="Don't ask.")
 @json_option
 def import_memories(path: str, source: str, scope: str, dry_run: bool, yes: bool) -> None:
-    """Import memories from PATH: a file, a .zip, or a folder.
+    """Import memories and conversations from PATH: a file, a .zip, or a folder.
 
-    Supported: Satchel's own export, the MCP memory server's file, transcripts of Claude Code (~/.claude/projects) and
-    Codex (~/.codex/sessions), ChatGPT's export, folders of Markdown, and mem0's export. Dates are kept; secrets and
-    tool output are removed. Importing the same file again adds nothing; an interrupted import resumes.
+    Supported: Satchel's own export, the exports of ChatGPT, Claude and Gemini, transcripts of Claude Code
+    (~/.claude/projects) and Codex (~/.codex/sessions), the MCP memory server's file, folders of Markdown, and mem0's
+    export. Dates are kept; secrets and tool output are removed. Each conversation is in `satchel session list` and can
+    be continued. Importing the same file again adds only what is new; an interrupted import resumes.
     """
     reader = None if source in _SOURCES else plugin_reader(read_settings().home, source)
     if not yes and not dry_run and is_terminal(sys.stdin) and is_terminal(sys.stderr):
@@ -94,7 +96,9 @@ def import_memories(path: str, source: str, scope: str, dry_run: bool, yes: bool
 
     async def take_in(home: Home) -> ImportReport:
         with _bar() as show:
-            return await memory_of(home).import_from(
+            return await import_into(
+                home,
+                memory_of(home),
                 path,
                 source=source if reader is None else "auto",
                 dry_run=dry_run,
@@ -118,6 +122,8 @@ def _tell(report: ImportReport) -> None:
     would = " (dry run: nothing was written)" if report.dry_run else ""
     skipped = sum(report.skipped.values())
     tell(f"{report.new:,} new, {report.known:,} known, {skipped:,} skipped{would}")
+    for outcome, count in report.conversations.items():
+        tell(f"  {counted(count, 'conversation')} {CONVERSATIONS[outcome]}")
     for count, one, many in (
         (report.edges, "link", "links"),
         (report.changes, "change", "changes"),
@@ -161,7 +167,7 @@ def _bar() -> Iterator[Callable[[TransferProgress], None]]:
                 description=plain(at.file)[-40:],
                 completed=at.done_bytes,
                 total=at.total_bytes,
-                counts=f"{at.new:,} new, {at.known:,} known, {at.skipped:,} skipped",
+                counts=f"{at.conversations:,} read, {at.new:,} new, {at.known:,} known, {at.skipped:,} skipped",
             )
 
         yield show

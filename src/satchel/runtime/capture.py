@@ -16,7 +16,7 @@ from satchel.errors import SatchelError, StorageError, StorageLocked
 from satchel.events import Notice, Record, SessionFiled, SessionStart
 from satchel.memory import Episode, Memory, Wished
 from satchel.runtime.lines import counted
-from satchel.sessions import FORGOTTEN, Log, SessionStore
+from satchel.sessions import FORGOTTEN, Log, SessionStore, source_of
 from satchel.sessions.view import LastWords, SessionTurn, SessionView, ToolCall
 
 __all__ = ["Compared", "catch_up", "compare", "episodes_of"]
@@ -212,8 +212,10 @@ async def _uncaptured(sessions: SessionStore, memory_in: MemoryIn, session_id: s
         episodes=[
             episode
             for episodes, ids in found
-            # The rest of a turn that was forgotten in part would have other ids where it was moved to.
-            if not ids or not (kept.intersection(ids) if left else kept.issuperset(ids))
+            # The rest of a turn that was forgotten in part would have other ids where it was moved to, or if it was
+            # imported.
+            if not ids
+            or not (kept.intersection(ids) if left or source_of(session_id) else kept.issuperset(ids))
             for episode in episodes
         ],
         left=left,

@@ -243,7 +243,10 @@ async def _as_logged(record: MemoryRecord, sessions: SessionStore) -> list[str]:
         if turn.number == source.turn and source.position in (0, None):
             texts.append(turn.said)
         if turn.number == source.turn and source.position in (1, None):
-            texts.extend(closing.final.text for closing in turn.of(LastWords))
+            # Of what was imported, memory has the very words, of each message.
+            elsewhere = (source.session or "").partition(":")[0]
+            mine = [closing for closing in turn.of(LastWords) if closing.provider != elsewhere]
+            texts.extend(closing.final.text for closing in mine)
 
     with suppress(NotFound, StorageError):  # deleted, or unreadable, which redacting reports
         await sessions.read_turns(source.session, visit)

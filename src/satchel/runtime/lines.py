@@ -274,6 +274,7 @@ def receipt_lines(receipt: ForgetReceipt) -> list[str]:
 def session_line(info: SessionInfo) -> str:
     """A session: its id, the time of its last event, its title and its number of turns."""
     marks = [counted(len(info.branches), "branch", "branches")] if info.branches else []
+    marks += [f"from {info.source}"] if info.source else []
     marks += [name for name in ("private", "pinned", "archived") if getattr(info, name)]
     when = f"{info.last_at.astimezone():%Y-%m-%d %H:%M}"
     title = one_line(info.title) or "(no messages)"

@@ -109,7 +109,7 @@ class _Work:
         """Do what there is; whether there was anything. `silent_s` is that of `Distilling.read_closed`."""
         settings = self._satchel.settings
         if has_queue(settings.home):
-            await take_queue(self._memory, settings, clock=self._satchel.clock, tell=self._tell)
+            await take_queue(self._satchel.home, clock=self._satchel.clock, tell=self._tell)
             # A file that can't be removed must not keep the process running.
             self._is_stuck = has_queue(settings.home)
         newest = await self._newest_episode()

@@ -37,6 +37,6 @@ def files_beside(home: Path, record: MemoryRecord) -> list[Path]:
 
 def files_of_picture(home: Path, sha: str, *, session: str = "") -> list[Path]:
     """Its copies and its descriptions, by the first 16 digits of its hash, in one conversation or in all. Blocks."""
-    if not sha.isalnum() or not session.replace("-", "a").isalnum() and session:
+    if not sha.isalnum() or not session.replace("-", "a").replace(":", "a").isalnum() and session:
         return []
     return sorted((home / "sessions").glob(f"*/*{session}.spill/{FOLDER}/{sha}-*"))

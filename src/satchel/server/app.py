@@ -28,6 +28,7 @@ from satchel.server.json_answers import JsonAnswer
 from satchel.server.mcp.http import McpEndpoint
 from satchel.server.metrics import Metrics
 from satchel.server.open_sessions import OpenSessions
+from satchel.server.page_import import PageImport
 from satchel.server.pages import capabilities as capabilities_page
 from satchel.server.pages import capability as capability_page
 from satchel.server.pages import chat as chat_page
@@ -195,6 +196,7 @@ def create_app(satchel: Satchel, *, token: str, settings: ServerSettings | None 
         stopping=Stopping(),
         proxy=MemoryProxy(satchel, holds_token=browsers.holds_token, metrics=metrics),
         queue=AgentsQueue(satchel),
+        importing=PageImport(satchel),
     )
     access = BrowserAccess(browsers)
     # FastAPI's documentation pages are off: they load scripts from other sites.

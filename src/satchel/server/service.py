@@ -20,6 +20,7 @@ from satchel.runtime.other_agents.capturing import AgentsQueue
 from satchel.runtime.projects import Project, project_to_json
 from satchel.server.metrics import Metrics
 from satchel.server.open_sessions import OpenSessions
+from satchel.server.page_import import PageImport
 from satchel.server.proxy.proxy import MemoryProxy
 from satchel.server.streams import DataEvent, EventStream, ServerEvent, Stopping
 from satchel.sessions.branches import folded
@@ -37,6 +38,7 @@ class Service:
     stopping: Stopping
     proxy: MemoryProxy
     queue: AgentsQueue
+    importing: PageImport
 
     def check_running(self) -> None:
         """Begin nothing more once the server stops.

@@ -406,6 +406,7 @@ class Session(_Answered):
     branches: list[str] = Field(
         description="In a list: the branches that this entry stands for, if there are several, the oldest first."
     )
+    source: str | None = Field(description="The program that it comes from, such as ChatGPT.")
 
 
 class SessionShown(Session):

@@ -39,7 +39,7 @@ from satchel.sessions.view import LastWords, Part, Said, SessionView, ToolCall
 __all__ = ["TurnPosition", "begun_events", "logged_turn", "turn_events"]
 
 _PAGE: Final = 500
-_PLACE: Final = re.compile(r"([A-Za-z0-9-]{1,64})\.(\d{1,15})\.(\d{1,15})\.(\d{1,15})")
+_PLACE: Final = re.compile(r"([A-Za-z0-9:-]{1,64})\.(\d{1,15})\.(\d{1,15})\.(\d{1,15})")
 _INTERRUPTED: Final = (
     "The server stopped during this turn. To resume it: POST /api/sessions/ID/resume"
     " - or send the next message."

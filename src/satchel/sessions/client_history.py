@@ -25,6 +25,7 @@ MOST_PLACES: Final = 50_000
 """About a year of heavy use, and 50 MB with a block of memory at each place. The oldest go first."""
 _SPARE: Final = 1_000
 """So many more may be there before the oldest are deleted, because each deletion looks at all."""
+_DELETED: Final = "deleted "
 _MOST_KEYS: Final = 500
 """In one query; SQLite takes many more."""
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -105,7 +106,12 @@ class ClientHistory:
             connection.execute(insert(table), rows)
             count = connection.execute(select(func.count()).select_from(table)).scalar_one()
             if count > MOST_PLACES + _SPARE:
-                oldest = select(table.c.key).order_by(table.c.written_at).limit(count - MOST_PLACES)
+                oldest = (
+                    select(table.c.key)
+                    .where(table.c.session_id != "")
+                    .order_by(table.c.written_at)
+                    .limit(count - MOST_PLACES)
+                )
                 connection.execute(delete(table).where(table.c.key.in_(oldest)))
 
         await self._database.write(write)
@@ -131,6 +137,26 @@ class ClientHistory:
         if self._database is not None:
             gone = delete(session_client_place).where(session_client_place.c.session_id == session_id)
             await self._database.write(lambda connection: connection.execute(gone))
+
+    async def mark_deleted(self, session_id: str) -> None:
+        """Note that the user deleted an imported session, so that another import leaves it away.
+
+        Raises:
+            StorageError: The database can't be written.
+        """
+        await self.put(ClientPlace(key=f"{_DELETED}{session_id}", session_id="", number=0))
+
+    async def deleted(self) -> frozenset[str]:
+        """The ids of the sessions that `mark_deleted` was told of.
+
+        Raises:
+            StorageError: The database can't be read.
+        """
+        if self._database is None:
+            return frozenset()
+        query = select(session_client_place.c.key).where(session_client_place.c.session_id == "")
+        keys = await self._database.read(lambda connection: connection.execute(query).scalars().all())
+        return frozenset(key.removeprefix(_DELETED) for key in keys)
 
     async def drop(self, keys: Sequence[str]) -> None:
         """Remove the places with these keys.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 
 import anyio
@@ -74,7 +75,12 @@ class EphemeralJournal:
         return tuple(self._records[after : after + limit])
 
     async def append(
-        self, events: Sequence[Event], *, durable: bool = False, forgotten: OnForgotten | None = None
+        self,
+        events: Sequence[Event],
+        *,
+        durable: bool = False,
+        forgotten: OnForgotten | None = None,
+        at: datetime | None = None,
     ) -> tuple[Record, ...]:
         """Keep the events. Transient events are left out; `durable` and `forgotten` have no effect.
 
@@ -83,10 +89,10 @@ class EphemeralJournal:
         """
         if self._is_closed:
             raise StorageError(f"Session {self.session_id} is closed.")
-        at = self._clock.now()
+        when = at or self._clock.now()
         lasting = [event for event in events if not is_transient(event)]
         records = tuple(
-            Record(seq=seq, at=at, event=event) for seq, event in enumerate(lasting, self.last_seq + 1)
+            Record(seq=seq, at=when, event=event) for seq, event in enumerate(lasting, self.last_seq + 1)
         )
         self._records += records
         for record in records:

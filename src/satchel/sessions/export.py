@@ -55,6 +55,7 @@ def info_to_json(info: SessionInfo) -> dict[str, Any]:
         "branch_of": info.branch_of or None,
         "branch_turn": info.branch_turn or None,
         "branches": list(info.branches),
+        "source": info.source or None,
     }
 
 

@@ -16,6 +16,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import Protocol, TypeAlias
 
@@ -269,7 +270,12 @@ class Journal(ABC):
 
     @abstractmethod
     async def append(
-        self, events: Sequence[Event], *, durable: bool = False, forgotten: OnForgotten | None = None
+        self,
+        events: Sequence[Event],
+        *,
+        durable: bool = False,
+        forgotten: OnForgotten | None = None,
+        at: datetime | None = None,
     ) -> tuple[Record, ...]:
         """Write the events as one batch, in order. Transient events are left out.
 
@@ -279,6 +285,7 @@ class Journal(ABC):
                 case.
             forgotten: Called before anything is written if words were taken out of the log since the last batch; what
                 it returns is written instead, as many events. Nothing is written if words are taken out meanwhile.
+            at: When it happened; None means now.
 
         Returns:
             The records written. All records of a batch have the same time.
@@ -366,7 +373,12 @@ class FileJournal(Journal):
         )
 
     async def append(
-        self, events: Sequence[Event], *, durable: bool = False, forgotten: OnForgotten | None = None
+        self,
+        events: Sequence[Event],
+        *,
+        durable: bool = False,
+        forgotten: OnForgotten | None = None,
+        at: datetime | None = None,
     ) -> tuple[Record, ...]:
         """See `Journal.append`. No other process can rewrite the log while `forgotten` runs."""
         lasting = [event for event in events if not is_transient(event)]
@@ -377,9 +389,9 @@ class FileJournal(Journal):
                     if forgotten is not None and self._taken:
                         taken, self._taken = self._taken, None
                         lasting = list(await forgotten(taken))
-                    at = self._clock.now()
+                    when = at or self._clock.now()
                     records = tuple(
-                        Record(seq=seq, at=at, event=event)
+                        Record(seq=seq, at=when, event=event)
                         for seq, event in enumerate(lasting, self._seq + 1)
                     )
                     start = self._length + len(self._separator)

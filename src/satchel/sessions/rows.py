@@ -14,6 +14,7 @@ import threading
 import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
+from datetime import datetime
 from functools import cache
 from pathlib import Path
 from secrets import token_hex
@@ -601,7 +602,12 @@ class RowJournal(Journal):
         )
 
     async def append(
-        self, events: Sequence[Event], *, durable: bool = False, forgotten: OnForgotten | None = None
+        self,
+        events: Sequence[Event],
+        *,
+        durable: bool = False,
+        forgotten: OnForgotten | None = None,
+        at: datetime | None = None,
     ) -> tuple[Record, ...]:
         """See `Journal.append`."""
         if self._broken is not None:
@@ -616,9 +622,9 @@ class RowJournal(Journal):
                 if forgotten is not None and self._taken:
                     taken, self._taken = self._taken, None
                     lasting = list(await forgotten(taken))
-                at = self._logs.clock.now()
+                when = at or self._logs.clock.now()
                 records = tuple(
-                    Record(seq=seq, at=at, event=event) for seq, event in enumerate(lasting, self._seq + 1)
+                    Record(seq=seq, at=when, event=event) for seq, event in enumerate(lasting, self._seq + 1)
                 )
                 raw = encode_records(records).splitlines(keepends=True)
                 lines = [(record.seq, line[:-1]) for record, line in zip(records, raw, strict=True)]

@@ -8,6 +8,7 @@ import secrets
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Literal, TypeVar
@@ -27,10 +28,10 @@ from satchel.sessions.export import to_json, to_markdown
 from satchel.sessions.files import FileLogs
 from satchel.sessions.inbox import Inbox
 from satchel.sessions.index import SearchHit, SessionIndex
-from satchel.sessions.journal import Hold, Journal, Lanes
+from satchel.sessions.journal import Hold, Journal, Lanes, unwritable
 from satchel.sessions.log import Log, is_compressed, log_of
 from satchel.sessions.logs import LogFile, Logs, name_of
-from satchel.sessions.places import FORBIDDEN_IN_IDS, bucket_name, log_name, session_id_of
+from satchel.sessions.places import FORBIDDEN_IN_IDS, bucket_name, log_name, session_id_of, source_of
 from satchel.sessions.redaction import (
     Matchers,
     Redacted,
@@ -171,6 +172,42 @@ class SessionStore:
             if (before := info.repeats.get(session_id)) is not None and (turn is None or turn < before)
             if project in (None, info.project)
         ]
+
+    async def places(self) -> dict[str, Path]:
+        """Where the logs are, by the ids of their sessions."""
+        found = await self._run(self._logs.paths)
+        return {id: path for path in found if (id := session_id_of(path)) is not None}
+
+    def place(self, session_id: str, cwd: str, started_at: datetime) -> Path:
+        """Where the log of a session that began then goes."""
+        return self._root / bucket_name(cwd) / log_name(started_at.astimezone(), session_id)
+
+    async def write(self, path: Path, session_id: str, records: Sequence[Record]) -> None:
+        """Write the log of a session that was held elsewhere, whose memories are stored. It is durable then.
+
+        Args:
+            path: Its place; see `place`.
+            session_id: The id.
+            records: All of them. The files that they name are there.
+
+        Raises:
+            SessionInUse: Another process does the same.
+            StorageUnwritable, StorageError: It can't be written. There is no log.
+        """
+
+        def write() -> LogFile | None:
+            hold = self._logs.hold(session_id)
+            try:
+                self._logs.create(path, session_id, records)
+                return self._logs.file(path)
+            except OSError as error:
+                raise unwritable(path, error) from error
+            finally:
+                hold.release()
+
+        file = await self._run(write, lane=self._lanes.long)
+        if file is not None:
+            await self.settle(file)
 
     def ephemeral(self, cwd: Path | str) -> EphemeralJournal:
         """Begin a session that leaves nothing on disk."""
@@ -397,6 +434,8 @@ class SessionStore:
             # First, because this can fail: what waits for a session that is gone would stay for ever.
             await self.inbox.remove(full_id)
             await self.client_history.remove(full_id)
+            if source_of(full_id):
+                await self.client_history.mark_deleted(full_id)
             await self._run(lambda: self._logs.remove(path))
         finally:
             await self._release(hold)

@@ -27,6 +27,7 @@ from satchel.events import (
     TurnStart,
 )
 from satchel.messages import Usage, text_of, usage_from_json, usage_to_json
+from satchel.sessions.places import source_of
 
 __all__ = [
     "LogPassage",
@@ -106,6 +107,11 @@ class SessionInfo:
     def conversation(self) -> str:
         """The id of the session from which it and its branches come; that one may be deleted."""
         return [self.id, *self.repeats][-1]
+
+    @property
+    def source(self) -> str:
+        """The program that it comes from, such as "ChatGPT"; "" for Satchel's own."""
+        return source_of(self.id)
 
     @property
     def is_build(self) -> bool:
@@ -208,6 +214,7 @@ class Summary:
     branch_turn: int = 0
     repeats: dict[str, int] = field(default_factory=dict)
     spent: dict[str, dict[str, Any]] = field(default_factory=dict)
+    is_elsewhere: bool = False
 
     def feed(self, record: Record) -> None:
         """Add the next record."""
@@ -234,6 +241,7 @@ class Summary:
                 self.repeats = {event.session_id: event.turn, **event.repeats}
             case SessionStart():
                 self.cwd, self.provider, self.model = event.cwd, event.provider, event.model
+                self.is_elsewhere = bool(source_of(event.session_id)) and not event.resumed
                 self.private = self.private or event.private
                 self.project = self.project or event.project
             case TurnStart():
@@ -245,7 +253,8 @@ class Summary:
                     self.title = self.title or title_of(event.message.text.strip() or names)
             case Assistant():
                 self.provider, self.model = event.provider, event.model
-                self._spend(record, _CONVERSATION, event.usage)
+                if not self.is_elsewhere:
+                    self._spend(record, _CONVERSATION, event.usage)
             case Compaction():
                 self._spend(record, "compaction", event.usage)
             case _:

@@ -1,19 +1,21 @@
-"""Reads ChatGPT's export (`conversations.json`): the current branch of each conversation."""
+"""Reads ChatGPT's export (`conversations.json`): each conversation; memories are of its current branch."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from datetime import datetime
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, BinaryIO
 
-from satchel.addons.importers.transcripts import WRITTEN_BY_PROGRAM, TurnNumbering, moment_of
+from satchel.addons.importers.transcripts import WRITTEN_BY_PROGRAM, TurnNumbering, moment_of, place_of
 from satchel.memory.transfer.files import SourceFile
 from satchel.memory.transfer.json_stream import elements, parse
-from satchel.memory.transfer.parts import LeftOut, Part, stable_id
+from satchel.memory.transfer.parts import ImportedFile, LeftOut, Part, stable_id
 
 __all__ = ["is_conversation", "read", "single_conversation"]
 
 _MAX_BYTES = 64 << 20  # Of a file that is a single conversation and not a list.
+_MOST_BRANCHES = 50
+_FILE_ID = re.compile(r"file[-_][A-Za-z0-9]+")
 
 
 _KINDS_LEFT_OUT = {
@@ -44,7 +46,7 @@ def single_conversation(stream: BinaryIO) -> Mapping[str, Any] | None:
 
 
 def read(stream: BinaryIO, file: SourceFile) -> Iterator[Part]:
-    """Read the messages of every conversation, without tools, system messages and abandoned branches."""
+    """Read every conversation, without tools and system messages."""
     head = stream.peek(64) if hasattr(stream, "peek") else b""
     if head.lstrip()[:1] == b"{":
         found = single_conversation(stream)
@@ -66,33 +68,76 @@ def read(stream: BinaryIO, file: SourceFile) -> Iterator[Part]:
 def _conversation(found: Mapping[str, Any], file: SourceFile, where: str) -> Iterator[Part]:
     mapping: Mapping[str, Any] = found["mapping"]
     name = found.get("conversation_id") or found.get("id") or stable_id(*sorted(mapping)[:50])
-    transcript = TurnNumbering(f"chatgpt:{name}")
     begun = moment_of(found.get("create_time")) or moment_of(found.get("update_time"))
     branch, problem = _branch(mapping, found.get("current_node"))
     if problem:
         yield LeftOut(reason=problem, where=where)
-    last: datetime | None = begun
-    for node_id, node in branch:
-        message = node.get("message")
-        if not isinstance(message, Mapping):
-            continue
-        author = message.get("author")
-        role = author.get("role") if isinstance(author, Mapping) else None
-        reason = _why_left_out(message, role)
-        if reason:
-            yield LeftOut(reason=reason, where=f"{where} {node_id}"[:200], expected=True)
-            continue
-        text = _text(message.get("content"))
-        if text.strip():
-            last = moment_of(message.get("create_time")) or last
-        yield transcript.episode(
-            text,
-            role=str(role),
-            at=last,
-            modified_at=file.modified_at,
-            where=f"{where} {node_id}"[:200],
-            names=("chatgpt", name, message.get("id") or node_id),
-        )
+
+    def read_branch(nodes: Sequence[tuple[str, Mapping[str, Any]]]) -> Iterator[Part]:
+        last = begun
+        for node_id, node in nodes:
+            message = node.get("message")
+            if not isinstance(message, Mapping):
+                continue
+            author = message.get("author")
+            role = author.get("role") if isinstance(author, Mapping) else None
+            reason = _why_left_out(message, role)
+            files = _files(message, file) if not reason or role == "tool" else []
+            if reason:
+                yield LeftOut(reason=reason, where=f"{where} {node_id}"[:200], expected=True)
+                if not files:
+                    continue
+            text = "" if reason else _text(message.get("content"))
+            if text.strip() or files:
+                last = moment_of(message.get("create_time")) or last
+            metadata = message.get("metadata")
+            yield transcript.episode(
+                text,
+                role=str(role),
+                at=last,
+                modified_at=file.modified_at,
+                where=f"{where} {node_id}"[:200],
+                names=("chatgpt", name, message.get("id") or node_id),
+                files=files,
+                model=metadata.get("model_slug") if isinstance(metadata, Mapping) else "",
+            )
+
+    branches = []
+    for leaf in _leaves(mapping, {id for id, _ in branch}):
+        transcript = TurnNumbering("")
+        for _ in read_branch(_branch(mapping, leaf)[0]):
+            pass
+        branches.append(transcript.messages)
+    transcript = TurnNumbering(place_of("chatgpt", name))
+    yield from read_branch(branch)
+    yield from transcript.conversation(found.get("title"), branches=branches)
+
+
+def _leaves(mapping: Mapping[str, Any], current: Collection[str]) -> list[str]:
+    """The ends of the branches other than the current one, the most of them that are kept."""
+    return [
+        id
+        for id, node in mapping.items()
+        if id not in current and isinstance(node, Mapping) and not node.get("children")
+    ][:_MOST_BRANCHES]
+
+
+def _files(message: Mapping[str, Any], file: SourceFile) -> list[ImportedFile]:
+    """The pictures and files of a message that the export holds, by the beginnings of their names."""
+    content, metadata = message.get("content"), message.get("metadata")
+    parts = content.get("parts") if isinstance(content, Mapping) else None
+    pointers = [part.get("asset_pointer") for part in parts or () if isinstance(part, Mapping)]
+    attached = metadata.get("attachments") if isinstance(metadata, Mapping) else None
+    names = {one.get("id"): one.get("name") for one in attached or () if isinstance(one, Mapping)}
+    ids = [match[0] for one in (*pointers, *names) if (match := _FILE_ID.search(str(one)))]
+    others = file.others() if ids else {}
+    found = []
+    for id in dict.fromkeys(ids):
+        base = next((base for base in others if base.startswith(id)), None)
+        if base is not None:
+            name = names.get(id) or base.removeprefix(id).lstrip("-_") or base
+            found.append(ImportedFile(name=str(name), read=others[base]))
+    return found
 
 
 def _branch(mapping: Mapping[str, Any], leaf: object) -> tuple[list[tuple[str, Mapping[str, Any]]], str]:

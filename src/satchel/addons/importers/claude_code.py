@@ -10,6 +10,7 @@ from satchel.addons.importers.transcripts import (
     WRITTEN_BY_PROGRAM,
     TurnNumbering,
     moment_of,
+    place_of,
     plain_text,
 )
 from satchel.memory.transfer.files import SourceFile
@@ -41,6 +42,8 @@ def read(stream: BinaryIO, file: SourceFile) -> Iterator[Part]:
         yield LeftOut(reason="the work of a sub-agent", where=file.name, expected=True)
         return
     last = None
+    titles: dict[str, object] = {}
+    folders: dict[str, object] = {}
     transcripts: dict[str, TurnNumbering] = {}  # by session: a file may contain several
     for number, line in lines(stream, file.name):
         where = f"{file.name}:{number}"
@@ -49,6 +52,10 @@ def read(stream: BinaryIO, file: SourceFile) -> Iterator[Part]:
             continue
         last = moment_of(line.get("timestamp")) or last
         role = line.get("type")
+        name = str(line.get("sessionId") or file.base.removesuffix(".jsonl"))
+        folders.setdefault(name, line.get("cwd"))
+        # What the user called it; the summaries are of other conversations, too.
+        titles[name] = line.get("customTitle") or titles.get(name)
         if role not in ("user", "assistant"):
             continue
         reason = _why_left_out(line)
@@ -59,13 +66,20 @@ def read(stream: BinaryIO, file: SourceFile) -> Iterator[Part]:
         text = plain_text(message.get("content") if isinstance(message, Mapping) else message)
         if role == "user":
             text = without_wrappers(text)
-        name = str(line.get("sessionId") or file.base.removesuffix(".jsonl"))
-        transcript = transcripts.setdefault(name, TurnNumbering(f"claude-code:{name}"))
+        transcript = transcripts.setdefault(name, TurnNumbering(place_of("claude-code", name)))
         uuid = line.get("uuid")
         names = ("claude-code", uuid) if isinstance(uuid, str) and uuid else ()
         yield transcript.episode(
-            text, role=role, at=last, modified_at=file.modified_at, where=where, names=names
+            text,
+            role=role,
+            at=last,
+            modified_at=file.modified_at,
+            where=where,
+            names=names,
+            model=message.get("model") if isinstance(message, Mapping) else "",
         )
+    for name, transcript in transcripts.items():
+        yield from transcript.conversation(titles.get(name), cwd=folders.get(name))
 
 
 def _why_left_out(line: Mapping[str, Any]) -> str:

@@ -10,6 +10,7 @@ from satchel.addons.importers.transcripts import (
     WRITTEN_BY_PROGRAM,
     TurnNumbering,
     moment_of,
+    place_of,
     plain_text,
 )
 from satchel.memory.transfer.files import SourceFile
@@ -48,7 +49,8 @@ def is_own_line(line: Mapping[str, Any]) -> bool:
 def read(stream: BinaryIO, file: SourceFile) -> Iterator[Part]:
     """Read the messages of the user and the model, without tools, instructions and the work of sub-agents."""
     found = _UUID.search(file.base)
-    transcript = TurnNumbering(f"codex:{found[0] if found else file.base.removesuffix('.jsonl')}")
+    transcript = TurnNumbering(place_of("codex", found[0] if found else file.base.removesuffix(".jsonl")))
+    cwd: object = ""
     begun = None
     for number, line in lines(stream, file.name):
         where = f"{file.name}:{number}"
@@ -64,7 +66,8 @@ def read(stream: BinaryIO, file: SourceFile) -> Iterator[Part]:
             if begun is None:
                 begun = at or moment_of(item.get("timestamp"))
                 if isinstance(item.get("id"), str) and item["id"]:
-                    transcript.session = f"codex:{item['id']}"
+                    transcript.session = place_of("codex", item["id"])
+                cwd = item.get("cwd")
                 if isinstance(item.get("source"), Mapping) and "subagent" in item["source"]:
                     yield LeftOut(reason="the work of a sub-agent", where=file.name, expected=True)
                     return
@@ -85,3 +88,4 @@ def read(stream: BinaryIO, file: SourceFile) -> Iterator[Part]:
         yield transcript.episode(
             text, role=str(role), at=at or begun, modified_at=file.modified_at, where=where
         )
+    yield from transcript.conversation(cwd=cwd)

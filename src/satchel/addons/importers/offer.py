@@ -14,7 +14,16 @@ __all__ = ["importers"]
 def importers() -> Mapping[str, Format]:
     """The formats by their names. Of several that recognise a line, the first one counts."""
     # Only an import asks.
-    from satchel.addons.importers import chatgpt, claude_code, codex, markdown, mcp_graph, mem0  # noqa: PLC0415
+    from satchel.addons.importers import (  # noqa: PLC0415
+        chatgpt,
+        claude,
+        claude_code,
+        codex,
+        gemini,
+        markdown,
+        mcp_graph,
+        mem0,
+    )
     from satchel.memory.transfer.formats import Format  # noqa: PLC0415
 
     return {
@@ -43,6 +52,14 @@ def importers() -> Mapping[str, Format]:
                 "shared_conversations.json",
             ),
         ),
+        "claude": Format(
+            claude.read,
+            (".json",),
+            prefix="conversations",
+            is_element=claude.is_conversation,
+            other_files=("users.json", "projects.json", "memories.json"),
+        ),
+        "gemini": Format(gemini.read, (".json",), is_element=gemini.is_activity),
         "markdown": Format(markdown.read, (".md", ".markdown")),
         "mem0": Format(
             mem0.read, (".json", ".jsonl", ".ndjson"), is_line=mem0.is_own_line, is_element=mem0.is_memory

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from satchel.memory.transfer.parts import UNDATED, ImportedMemory, LeftOut, said, stable_id
+from satchel.memory.transfer.parts import (
+    UNDATED,
+    ImportedConversation,
+    ImportedFile,
+    ImportedMemory,
+    ImportedMessage,
+    LeftOut,
+    said,
+    stable_id,
+)
 
-__all__ = ["NO_TEXT", "WRITTEN_BY_PROGRAM", "TurnNumbering", "moment_of", "plain_text"]
+__all__ = ["NO_TEXT", "WRITTEN_BY_PROGRAM", "TurnNumbering", "moment_of", "place_of", "plain_text"]
 
 NO_TEXT = "no text of a person or a model in it"
 WRITTEN_BY_PROGRAM = "written by the agent's own program"
@@ -23,6 +33,20 @@ class TurnNumbering:
     session: str
     turn: int = 0
     position: int = 0
+    messages: list[ImportedMessage] = field(default_factory=list)
+
+    def conversation(
+        self, title: object = "", *, cwd: object = "", branches: Sequence[Sequence[ImportedMessage]] = ()
+    ) -> Iterator[ImportedConversation]:
+        """The conversation of all messages so far; nothing if there are none."""
+        if self.messages:
+            yield ImportedConversation(
+                session=self.session,
+                title=title if isinstance(title, str) else "",
+                cwd=cwd if isinstance(cwd, str) else "",
+                messages=tuple(self.messages),
+                branches=tuple(map(tuple, branches)),
+            )
 
     def episode(
         self,
@@ -33,6 +57,8 @@ class TurnNumbering:
         modified_at: datetime,
         where: str,
         names: Sequence[object] = (),
+        files: Sequence[ImportedFile] = (),
+        model: object = "",
     ) -> ImportedMemory | LeftOut:
         """The next message as an episode; one without text is left out.
 
@@ -43,15 +69,31 @@ class TurnNumbering:
             modified_at: The date of the file, which is used in that case.
             where: See `LeftOut`.
             names: What the id is derived from; without names, the session, the turn and the position.
+            files: What belongs to it.
+            model: Which model said it.
         """
-        if not text.strip():
+        if not text.strip() and not files:
             return LeftOut(reason=NO_TEXT, where=where, expected=True)
         if role == "user":
             self.turn, self.position = self.turn + 1, 0
         else:
-            self.turn, self.position = max(self.turn, 1), self.position + 1
+            self.turn, self.position = max(self.turn, 1), self.position + bool(text.strip())
+        id = stable_id(*(names or (self.session, self.turn, self.position)))
+        self.messages.append(
+            ImportedMessage(
+                id=id,
+                role="user" if role == "user" else "assistant",
+                text=text,
+                at=at or modified_at,
+                turn=self.turn,
+                model=model if isinstance(model, str) else "",
+                files=tuple(files),
+            )
+        )
+        if not text.strip():
+            return LeftOut(reason=NO_TEXT, where=where, expected=True)
         return said(
-            stable_id(*(names or (self.session, self.turn, self.position))),
+            id,
             text,
             speaker=role,
             at=at or modified_at,
@@ -61,6 +103,12 @@ class TurnNumbering:
             trust="user" if role == "user" else "agent",
             tags=() if at else (UNDATED,),
         )
+
+
+def place_of(source: str, name: object) -> str:
+    """The session of a conversation: its own id after the format's name, or a hash of an id that isn't plain."""
+    plain = re.fullmatch(r"[A-Za-z0-9:-]{1,45}", str(name))
+    return f"{source}:{name if plain else stable_id(name)}"
 
 
 def plain_text(content: object, kinds: Sequence[str] = ("text",)) -> str:

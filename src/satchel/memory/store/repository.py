@@ -75,6 +75,7 @@ __all__ = [
     "index_words",
     "insert_drafts",
     "known_ids",
+    "words_of",
     "listed",
     "matching_rids",
     "list_records",
@@ -575,6 +576,13 @@ def sessions_with_facts(connection: Connection, space: int, records: Iterable[Me
 def known_ids(connection: Connection, space: int, ids: Sequence[str]) -> set[str]:
     """The ids that exist."""
     return set(rids_by_id(connection, space, ids))
+
+
+def words_of(connection: Connection, space: int, ids: Sequence[str]) -> dict[str, str]:
+    """The contents of those of these memories that exist, by their ids."""
+    here = (memories.c.space_id == space) & memories.c.id.in_(among(ids))
+    rows = connection.execute(select(memories.c.id, memories.c.content).where(here))
+    return {row.id: row.content for row in rows}
 
 
 def _filtered(query: Select[Any], space: int, wanted: CheckedFilters) -> Select[Any]:

@@ -9,10 +9,11 @@ import codecs
 import io
 import os
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import cache, partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, BinaryIO
 
@@ -30,6 +31,7 @@ _MAX_RATIO = 200
 """The limit of the compression ratio: conversations as JSON reach 10, very repetitive ones 50, and bombs 1,000."""
 _RATIO_APPLIES_FROM = 64 << 20
 _MAX_MEMBERS = 100_000
+_MAX_BESIDE = 64 << 20
 _SUFFIXES = (".jsonl", ".json", ".md", ".markdown", ".zip", ".ndjson")
 _HIDDEN = ("node_modules", "__pycache__")
 
@@ -47,12 +49,14 @@ class SourceFile:
         size: Bytes on the disk; for a file in an archive, its compressed size.
         modified_at: When it was last modified.
         opened: Opens it for buffered reading.
+        others: What reads the other files of its archive or folder, by the last components of their names.
     """
 
     name: str
     size: int
     modified_at: datetime
     opened: Callable[[], io.BufferedReader]
+    others: Callable[[], Mapping[str, Callable[[], bytes]]] = field(default=dict)
 
     @property
     def base(self) -> str:
@@ -190,12 +194,23 @@ def _file(path: Path, root: Path, found: os.stat_result) -> Iterator[SourceFile 
         size=found.st_size,
         modified_at=modified,
         opened=lambda: io.BufferedReader(path.open("rb", buffering=0), 1 << 20),
+        others=cache(
+            lambda: {
+                name: Path(folder, name).read_bytes
+                for folder, _, names in (
+                    [next(os.walk(path.parent))] if path == root else os.walk(path.parent)
+                )
+                for name in names
+                if not Path(folder, name).is_symlink()
+            }
+        ),
     )
 
 
 def _members(path: Path, name: str) -> Iterator[SourceFile | LeftOut]:
     # Imported when used: it loads all decompressors, and few imports need it.
     import zipfile  # noqa: PLC0415
+    import zlib  # noqa: PLC0415
 
     try:
         with zipfile.ZipFile(path) as archive:
@@ -206,6 +221,25 @@ def _members(path: Path, name: str) -> Iterator[SourceFile | LeftOut]:
     if len(members) > _MAX_MEMBERS:
         yield LeftOut(reason=f"an archive of more than {_MAX_MEMBERS:,} files", where=name)
         return
+
+    def opened(inside: str, packed: int) -> io.BufferedReader:
+        with zipfile.ZipFile(path) as archive:  # the member keeps the file open for itself
+            return io.BufferedReader(_Guarded(archive.open(inside), packed), 1 << 20)
+
+    def read(inside: str, packed: int) -> bytes:
+        try:
+            with opened(inside, packed) as stream:
+                return stream.read()
+        except (zipfile.BadZipFile, UnpackLimitExceeded, zlib.error, RuntimeError, EOFError) as error:
+            raise OSError(str(error)) from error
+
+    def others() -> Mapping[str, Callable[[], bytes]]:
+        return {
+            one.filename.rpartition("/")[2]: partial(read, one.filename, one.compress_size)
+            for one in members
+            if one.file_size <= _MAX_BESIDE
+        }
+
     for member in sorted(members, key=lambda one: one.filename):
         if member.is_dir() or not member.filename.lower().endswith(_SUFFIXES[:-2] + _SUFFIXES[-1:]):
             continue
@@ -218,8 +252,10 @@ def _members(path: Path, name: str) -> Iterator[SourceFile | LeftOut]:
         except (ValueError, OverflowError):
             modified = datetime.fromtimestamp(path.stat().st_mtime, UTC).astimezone()
 
-        def opened(inside: str = member.filename, packed: int = member.compress_size) -> io.BufferedReader:
-            with zipfile.ZipFile(path) as archive:  # the member keeps the file open for itself
-                return io.BufferedReader(_Guarded(archive.open(inside), packed), 1 << 20)
-
-        yield SourceFile(name=inner, size=member.compress_size, modified_at=modified, opened=opened)
+        yield SourceFile(
+            name=inner,
+            size=member.compress_size,
+            modified_at=modified,
+            opened=partial(opened, member.filename, member.compress_size),
+            others=cache(others),
+        )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, TypeAlias
@@ -16,7 +16,7 @@ from sqlalchemy.dialects.sqlite import insert
 
 from satchel.errors import UsageError
 from satchel.memory.store import history, page_rows
-from satchel.memory.store.checking import DECAY_RATE, PRIORITY
+from satchel.memory.store.checking import DECAY_RATE, PRIORITY, printable
 from satchel.memory.store.redaction import redact, strip_private
 from satchel.memory.store.repository import (
     MemoryDraft,
@@ -28,6 +28,7 @@ from satchel.memory.store.repository import (
     requests_so_far,
     rids_by_id,
     space_changed,
+    words_of,
 )
 from satchel.memory.store.tables import (
     changes,
@@ -49,6 +50,7 @@ from satchel.memory.transfer.parts import (
     ForgottenWords,
     Header,
     ImportedChange,
+    ImportedConversation,
     ImportedEdge,
     ImportedMemory,
     ImportedPage,
@@ -62,7 +64,7 @@ from satchel.plain import as_json
 if TYPE_CHECKING:
     from satchel.memory.store.space import Space
 
-__all__ = ["Intake"]
+__all__ = ["Intake", "TakeConversation"]
 
 _BATCH_PARTS = 500
 _BATCH_CHARS = 4_000_000
@@ -73,6 +75,12 @@ _SAME = (
 )
 """Columns that have what stands in the file."""
 
+
+TakeConversation: TypeAlias = Callable[
+    [ImportedConversation, Mapping[str, str], Callable[[str], str]], Awaitable[str]
+]
+"""Takes a conversation whose memories are stored: with the words of those that there are, by their ids, and what gives
+another text as it would be stored. Returns what became of it, for the report."""
 
 _New: TypeAlias = Mapping[str, tuple[ImportedMemory, MemoryDraft]]
 """Memories that are not in the store, by their ids: as they were read, and ready to be written."""
@@ -85,6 +93,7 @@ class Intake:
     Attributes:
         space: Where they are stored.
         dry_run: Nothing is written.
+        take_conversation: Gets each conversation.
         replays: They are from the space's own journal: secrets were removed before, and changes that are new here are
             made, too, where a memory is as it was before them.
         counts: Those of `ImportReport` that are plain numbers.
@@ -96,11 +105,13 @@ class Intake:
 
     space: Space
     dry_run: bool = False
+    take_conversation: TakeConversation | None = None
     replays: bool = False
     files: Counter[str] = field(default_factory=Counter)
     counts: Counter[str] = field(default_factory=Counter)
     skipped: Counter[str] = field(default_factory=Counter)
     ignored: Counter[str] = field(default_factory=Counter)
+    conversations: Counter[str] = field(default_factory=Counter)
     examples: list[SkippedPart] = field(default_factory=list)
     requests_ahead: int = 0
     change_ids: dict[int, int] = field(default_factory=dict)
@@ -132,6 +143,7 @@ class Intake:
                         done_bytes=done_bytes,
                         total_bytes=total_bytes,
                         skipped=self.skipped.total(),
+                        conversations=self.conversations.total(),
                         **told,
                     )
                 )
@@ -149,7 +161,9 @@ class Intake:
         ids = [part.id for part in parts if isinstance(part, ImportedMemory)]
         known = await space.read(known_ids, ids) if ids else set()
         new, redacted, stripped = await run_sync(self._prepare, parts, file, known | self.counted, now)
-        rest = [part for part in parts if not isinstance(part, ImportedMemory | LeftOut)]
+        rest = [
+            part for part in parts if not isinstance(part, ImportedMemory | ImportedConversation | LeftOut)
+        ]
         if self.dry_run:
             self.counted.update(new)
             self.counts.update(new=len(new), redacted=len(redacted), stripped=len(stripped))
@@ -162,6 +176,17 @@ class Intake:
             self.counts.update(counts)
             for left in left_out:
                 self.leave_out(left)
+        if self.take_conversation is not None and not self.dry_run:
+            conversations = [part for part in parts if isinstance(part, ImportedConversation)]
+            said = [message.id for part in conversations for message in part.messages]
+            words = await space.read(words_of, said) if said else {}
+            for conversation in conversations:
+                self.conversations[await self.take_conversation(conversation, words, self._clean)] += 1
+
+    def _clean(self, text: str) -> str:
+        """A text as a new memory would have it."""
+        clean = strip_private(strip_injected(printable(text)))
+        return redact(clean) if self.space.redacts else clean
 
     async def finish(self) -> None:
         """Have memories compared anew after the last batch, where changes were stored."""
@@ -179,6 +204,7 @@ class Intake:
         return ImportReport(
             **self.counts,
             files=dict(self.files),
+            conversations=dict(self.conversations),
             skipped=dict(self.skipped.most_common()),
             ignored=dict(self.ignored.most_common()),
             examples=tuple(self.examples),
@@ -341,7 +367,10 @@ def _in_batches(
     chars = 0
     for part in parts:
         batch.append(part)
-        chars += len(part.content) if isinstance(part, ImportedMemory) else 100
+        if isinstance(part, ImportedConversation):
+            chars += sum(len(message.text) for message in part.messages)
+        else:
+            chars += len(part.content) if isinstance(part, ImportedMemory) else 100
         if len(batch) >= _BATCH_PARTS or chars >= _BATCH_CHARS:
             yield batch, min(stream.tell(), file.size) if stream.seekable() else 0
             batch, chars = [], 0

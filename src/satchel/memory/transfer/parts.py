@@ -30,6 +30,9 @@ __all__ = [
     "ImportedChange",
     "ForgottenWords",
     "Header",
+    "ImportedConversation",
+    "ImportedFile",
+    "ImportedMessage",
     "InvalidField",
     "LeftOut",
     "Part",
@@ -297,6 +300,51 @@ class Header:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ImportedFile:
+    """A file that belongs to a message. `read` gives its bytes; it blocks, and may raise `OSError`."""
+
+    name: str
+    read: Callable[[], bytes]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportedMessage:
+    """A message of a conversation.
+
+    Attributes:
+        id: Of the memory that holds its words, if any does.
+        turn: Counted from 1; each message of the user begins one.
+        model: Which model said it; "" if the file doesn't say.
+    """
+
+    id: str
+    role: Literal["user", "assistant"]
+    text: str
+    at: datetime
+    turn: int
+    model: str = ""
+    files: tuple[ImportedFile, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportedConversation:
+    """A conversation, after the memories of its messages.
+
+    Attributes:
+        session: The name that its memories have as their session: the format, a colon, and the conversation's own id.
+        title: "" if it has none.
+        cwd: The folder that it was held in; "" for none.
+        branches: Its other branches, each from the first message on.
+    """
+
+    session: str
+    title: str
+    cwd: str
+    messages: tuple[ImportedMessage, ...]
+    branches: tuple[tuple[ImportedMessage, ...], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LeftOut:
     """A part of a file that was left out.
 
@@ -319,6 +367,7 @@ Part: TypeAlias = (
     | ForgottenWords
     | ImportedChange
     | Header
+    | ImportedConversation
     | LeftOut
 )
 

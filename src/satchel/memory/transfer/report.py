@@ -27,6 +27,7 @@ class TransferProgress:
         new: Memories that were stored so far.
         known: Memories that were in the store already.
         skipped: Parts that were left out.
+        conversations: Those that were looked at.
     """
 
     file: str
@@ -35,6 +36,7 @@ class TransferProgress:
     new: int
     known: int
     skipped: int
+    conversations: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,9 +63,12 @@ class ImportReport:
         skipped: The number of parts that could not be imported, by reason; `examples` has the first of them.
         ignored: The number of parts that are not memories, such as the output of tools, by reason.
         dry_run: Nothing was written.
+        conversations: The number of conversations by what became of them: "new", "longer", "known", "gone on" (here, so
+            that they were left as they are), or "deleted" (here, so that they stay away).
     """
 
     files: Mapping[str, int] = field(default_factory=dict)
+    conversations: Mapping[str, int] = field(default_factory=dict)
     new: int = 0
     known: int = 0
     edges: int = 0

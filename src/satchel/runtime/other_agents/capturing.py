@@ -15,7 +15,9 @@ import anyio.to_thread
 from satchel.clock import Clock
 from satchel.config import Settings, load
 from satchel.errors import NotFound, SatchelError, UsageError
-from satchel.memory import Episode, Memory
+from satchel.memory import Episode
+from satchel.runtime.home import Home
+from satchel.runtime.importing import import_into
 from satchel.runtime.other_agents.notebook import Queued, has_queue, queued
 
 if TYPE_CHECKING:
@@ -61,18 +63,17 @@ class AgentsQueue:
         if memory is None or not await anyio.to_thread.run_sync(has_queue, settings.home):
             return
         try:
-            if await take_queue(memory, settings, clock=satchel.clock, tell=_log.info):
+            if await take_queue(satchel.home, clock=satchel.clock, tell=_log.info):
                 satchel.distilling.notify()
         except SatchelError as error:
             _log.warning("What other agents queued is not captured yet: %s", error)
 
 
-async def take_queue(memory: Memory, settings: Settings, *, clock: Clock, tell: Callable[[str], None]) -> int:
+async def take_queue(home: Home, *, clock: Clock, tell: Callable[[str], None]) -> int:
     """Capture the queue.
 
     Args:
-        memory: The user's.
-        settings: The home's. For an agent in a trusted project, the project's settings apply.
+        home: Its memory is open. For an agent in a trusted project, the project's settings apply.
         clock: For the dates of files.
         tell: Called with progress lines, which contain no words of a conversation.
 
@@ -82,6 +83,7 @@ async def take_queue(memory: Memory, settings: Settings, *, clock: Clock, tell: 
     Raises:
         StorageError: The database failed; what is left waits.
     """
+    settings = home.settings
     waiting = await anyio.to_thread.run_sync(queued, settings.home)
     new = 0
     keeps: dict[str, bool] = {}
@@ -90,7 +92,7 @@ async def take_queue(memory: Memory, settings: Settings, *, clock: Clock, tell: 
             keeps[one.cwd] = await anyio.to_thread.run_sync(_keeps_memory, settings, one.cwd)
         try:
             if keeps[one.cwd]:
-                new += await _take(memory, one)
+                new += await _take(home, one)
         except (NotFound, UsageError) as error:
             tell(f"not captured: {error}")
         await anyio.to_thread.run_sync(_take_away, one)
@@ -100,7 +102,10 @@ async def take_queue(memory: Memory, settings: Settings, *, clock: Clock, tell: 
     return new
 
 
-async def _take(memory: Memory, one: Queued) -> int:
+async def _take(home: Home, one: Queued) -> int:
+    memory = home.memory
+    if memory is None:
+        raise NotFound("Memory is off or could not be opened.")
     if not one.transcript:
         said_at = datetime.fromisoformat(one.said_at) if one.said_at else None
         ids = await memory.add_episodes(
@@ -123,7 +128,7 @@ async def _take(memory: Memory, one: Queued) -> int:
     stat = await anyio.to_thread.run_sync(_stat_of, path)
     if stat is None or stat > _MOST_BYTES:
         raise NotFound(f"There is no transcript {path}, or it is larger than {_MOST_BYTES >> 20} MB.")
-    report = await memory.import_from(path, source=one.dialect)
+    report = await import_into(home, memory, path, source=one.dialect)
     return report.new
 
 

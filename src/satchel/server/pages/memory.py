@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from io import BytesIO
-from pathlib import Path, PurePosixPath
-from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 import anyio.to_thread
@@ -15,10 +12,12 @@ from fastapi import APIRouter, HTTPException, Request
 from starlette.datastructures import UploadFile
 from starlette.responses import Response
 
-from satchel.errors import NotFound, Refused, SatchelError, UsageError
+from satchel.errors import NotFound, Refused, UsageError
 from satchel.memory import Change, Edge, Hit, Memory, MemoryRecord
 from satchel.memory.spheres import SPHERES, moved_spheres
+from satchel.memory.transfer.report import ImportReport
 from satchel.runtime.forgetting import ForgetReceipt
+from satchel.runtime.importing import CONVERSATIONS
 from satchel.runtime.lines import counted, one_line
 from satchel.runtime.pictures import picture_file
 from satchel.server.pages.charts import Neighbour, graph
@@ -48,6 +47,8 @@ __all__ = ["carry_out", "router"]
 
 router = APIRouter(include_in_schema=False)
 
+_IMPORT_WAIT_S: Final = 2.0
+"""An import that takes longer shows how far it is."""
 _MOST_LINKED: Final = 60
 _MOST_SURFACED: Final = 8
 _MOST_AT_ONCE: Final = 200
@@ -341,46 +342,53 @@ async def _why(service: Service, record: MemoryRecord, message: str) -> Why:
 
 
 @router.get("/memories/move")
-async def moving(request: Request) -> Response:
-    """Send a file to import, and download everything."""
-    return await page(request, "memory-move.html", title="Import and export", current="/memories", problem="")
+async def moving(request: Request, service: Serves) -> Response:
+    """Send a file to import, see how far the import is, and download everything."""
+    return await _moving(request, service)
 
 
-@router.post("/memories/move")
-async def import_file(request: Request, service: Serves) -> Response:
-    """Import the file that was sent, in whichever known format it is."""
-    problem = "Choose a file first."
-    async with request.form(max_files=1, max_fields=10) as form:
-        sent = form.get("file")
-        if isinstance(sent, UploadFile) and sent.filename:
-            content, name = await sent.read(), PurePosixPath(sent.filename).name
-            with TemporaryDirectory(dir=service.satchel.settings.home) as folder:
-                # Its name says what it is, but not where it is put.
-                path = Path(folder, re.sub(r"[^\w.-]", "_", name).lstrip(".")[-100:] or "file")
-                await anyio.to_thread.run_sync(path.write_bytes, content)
-                try:
-                    report = await service.memory.import_from(path)
-                except SatchelError as error:
-                    problem = str(error).replace(str(path), name)
-                else:
-                    skipped = sum(report.skipped.values())
-                    return see_other(
-                        request,
-                        "/memories",
-                        say=Saying(
-                            text=f"Imported {counted(report.new, 'memory', 'memories')}; {report.known:,} known, "
-                            f"{skipped:,} skipped.",
-                            state="done" if report.new or report.known else "off",
-                            raw="\n".join(f"{n:,} skipped: {why}" for why, n in report.skipped.items()),
-                        ),
-                    )
+async def _moving(request: Request, service: Service, problem: str = "") -> Response:
     return await page(
         request,
         "memory-move.html",
         title="Import and export",
         current="/memories",
-        status=422,
+        status=422 if problem else 200,
         problem=problem,
+        importing=service.importing,
+        came=_came_of(service.importing.report) if service.importing.report is not None else None,
+    )
+
+
+@router.post("/memories/move")
+async def import_file(request: Request, service: Serves) -> Response:
+    """Import the file that was sent, in whichever known format it is."""
+    async with request.form(max_files=1, max_fields=10) as form:
+        sent = form.get("file")
+        if not isinstance(sent, UploadFile) or not sent.filename:
+            return await _moving(request, service, "Choose a file first.")
+        await service.importing.begin(await sent.read(), sent.filename, wait_s=_IMPORT_WAIT_S)
+    problem, service.importing.problem = service.importing.problem, ""
+    if problem:
+        return await _moving(request, service, problem)
+    if service.importing.report is None:
+        return see_other(request, "/memories/move")
+    came, service.importing.report = _came_of(service.importing.report), None
+    return see_other(request, "/memories", say=came)
+
+
+def _came_of(report: ImportReport) -> Saying:
+    """What came of an import."""
+    skipped = sum(report.skipped.values())
+    conversations = [
+        f"{counted(n, 'conversation')} {CONVERSATIONS[what]}" for what, n in report.conversations.items()
+    ]
+    return Saying(
+        text=f"Imported {counted(report.new, 'memory', 'memories')}; {report.known:,} known, {skipped:,} skipped.",
+        state="done" if report.new or report.known else "off",
+        raw="\n".join([*conversations, *(f"{n:,} skipped: {why}" for why, n in report.skipped.items())]),
+        link="/sessions" if conversations else "",
+        link_label="Conversations" if conversations else "",
     )
 
 

@@ -1,0 +1,105 @@
+"""Reads Gemini's activity of Google Takeout (`MyActivity.json`): what the user asked, and the answers.
+
+The export has no conversations: what was asked within half an hour of the last question is taken as one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import datetime, timedelta
+from html.parser import HTMLParser
+from typing import Any, BinaryIO, Final
+
+from satchel.addons.importers.transcripts import TurnNumbering, moment_of, place_of
+from satchel.memory.transfer.files import SourceFile
+from satchel.memory.transfer.json_stream import elements
+from satchel.memory.transfer.parts import ImportedFile, LeftOut, Part, stable_id
+
+__all__ = ["is_activity", "read"]
+
+_GAP: Final = timedelta(minutes=30)
+_BEFORE: Final = {
+    "p": "\n\n",
+    "br": "\n",
+    "li": "\n- ",
+    "tr": "\n",
+    "pre": "\n\n```\n",
+    "strong": "**",
+    "b": "**",
+} | {f"h{level}": "\n\n" + "#" * level + " " for level in range(1, 7)}
+_AFTER: Final = {"pre": "\n```\n", "strong": "**", "b": "**", "td": " ", "th": " "}
+
+
+def is_activity(found: Mapping[str, Any]) -> bool:
+    """Whether an object is something that was done in Gemini."""
+    products = found.get("products")
+    names = [found.get("header"), *(products if isinstance(products, list) else ())]
+    return isinstance(found.get("title"), str) and any(str(name).startswith("Gemini") for name in names)
+
+
+def read(stream: BinaryIO, file: SourceFile) -> Iterator[Part]:
+    """Read the questions and answers, the oldest first."""
+    asked: list[tuple[datetime, int, Mapping[str, Any]]] = []
+    for number, element in elements(stream, file.name):
+        where = f"{file.name}#{number}"
+        if isinstance(element, LeftOut):
+            yield element
+        elif not is_activity(element) or (at := moment_of(element.get("time"))) is None:
+            yield LeftOut(reason="an element that is no activity with a time", where=where)
+        elif not element.get("safeHtmlItem") and not element["title"].startswith("Prompted "):
+            yield LeftOut(reason="an activity that is no question", where=where, expected=True)
+        else:
+            asked.append((at, -number, element))  # the file has the newest first
+    transcript, last = TurnNumbering(""), None
+    for at, number, one in sorted(asked, key=lambda each: each[:2]):
+        if last is None or at - last > _GAP:
+            yield from transcript.conversation()
+            transcript = TurnNumbering(place_of("gemini", stable_id("gemini", at.isoformat())))
+        last = at
+        answers = one.get("safeHtmlItem") or ()
+        words = [_text(each["html"]) for each in answers if isinstance(each, Mapping) and "html" in each]
+        for role, text in (
+            ("user", one["title"].removeprefix("Prompted ")),
+            ("assistant", "\n\n".join(words)),
+        ):
+            yield transcript.episode(
+                text,
+                role=role,
+                at=at,
+                modified_at=file.modified_at,
+                where=f"{file.name}#{-number}",
+                names=("gemini", at.isoformat(), role),
+                files=list(_files(one, file)) if role == "user" else (),
+            )
+    yield from transcript.conversation()
+
+
+def _files(element: Mapping[str, Any], file: SourceFile) -> Iterator[ImportedFile]:
+    attached = element.get("attachedFiles")
+    for name in [*(attached if isinstance(attached, list) else ()), element.get("imageFile")]:
+        if isinstance(name, str) and (read_file := file.others().get(name)) is not None:
+            yield ImportedFile(name=name, read=read_file)
+
+
+class _Words(HTMLParser):
+    """Markdown of simple HTML."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: object) -> None:
+        self.words.append(_BEFORE.get(tag, ""))
+
+    def handle_endtag(self, tag: str) -> None:
+        self.words.append(_AFTER.get(tag, ""))
+
+    def handle_data(self, data: str) -> None:
+        self.words.append(data)
+
+
+def _text(html: object) -> str:
+    parser = _Words()
+    parser.feed(str(html))
+    parser.close()
+    return "".join(parser.words).strip()

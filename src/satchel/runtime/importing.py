@@ -1,0 +1,359 @@
+"""Imports: what was said elsewhere becomes memories, and each conversation one of Satchel's own.
+
+The memories of a conversation are stored before its log, so that an import that is cut off finds them when it is made
+again, and then writes the log. `docs/decisions/0112-imported-conversations.md` says how the two belong together.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import datetime
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import anyio.to_thread
+
+from satchel.errors import SessionInUse
+from satchel.events import (
+    Action,
+    Assistant,
+    ContextAdded,
+    Event,
+    Final,
+    MemoryCaptured,
+    Observation,
+    Record,
+    SessionBranched,
+    SessionStart,
+    SessionTitled,
+    TurnEnd,
+    TurnStart,
+)
+from satchel.memory import Memory
+from satchel.memory.transfer.parts import ImportedConversation, ImportedMessage
+from satchel.memory.transfer.report import ImportReport
+from satchel.messages import Block, FileBlock, Message, TextBlock, ToolUseBlock, Usage
+from satchel.runtime.home import Home
+from satchel.sessions import FORGOTTEN, SessionInfo, title_of
+from satchel.sessions.attachments import MOST_BYTES, plain_name
+from satchel.tools.kept import keep
+from satchel.version import __version__
+
+__all__ = ["CONVERSATIONS", "import_into"]
+
+CONVERSATIONS = {
+    "new": "new",
+    "longer": "with new messages",
+    "known": "known",
+    "gone on": "gone on with here, and so left alone",
+    "deleted": "deleted or forgotten here, and so not taken",
+}
+"""What the report says of conversations, by what became of them."""
+_ALL = 1 << 30
+"""More turns than there are."""
+_PICTURE = "picture"
+"""The tool whose results are the pictures that a model made elsewhere."""
+_NO_MESSAGE = "(The assistant speaks first.)"
+_GOES_ON = "(The answer goes on.)"
+
+
+async def import_into(home: Home, memory: Memory, where: str | Path, **options: Any) -> ImportReport:
+    """Import memories and conversations; see `Memory.import_from` for the arguments and errors.
+
+    Conversations belong to the user's own memories: an import into another scope makes memories alone.
+    """
+    if memory is not home.memory or memory.scope != "default":
+        return await memory.import_from(where, **options)
+    intake = _Conversations(home)
+    report = await memory.import_from(where, conversations=intake.take, **options)
+    if report.conversations.keys() & {"new", "longer"}:
+        await home.sessions.list()  # the next list finds them in the index
+    return report
+
+
+@dataclass(slots=True)
+class _State:
+    """What the log of an imported conversation has, by its records."""
+
+    turns: int = 0
+    answers: int = 0
+    resumed: bool = False
+    is_gone_on: bool = False
+    ids: dict[int, tuple[str, ...]] = field(default_factory=dict)
+
+    def __call__(self, record: Record) -> None:
+        match record.event:
+            case SessionStart(resumed=True):
+                self.resumed = True
+            case TurnStart(turn=turn):
+                self.turns, self.answers = turn, 0
+                self.is_gone_on = self.is_gone_on or self.resumed
+            case Assistant(blocks=blocks):
+                self.answers += sum(isinstance(block, TextBlock) for block in blocks)
+            case MemoryCaptured(turn=turn, ids=ids):
+                self.ids[turn] = ids
+            case _:
+                pass
+
+    def is_of(self, messages: Sequence[ImportedMessage]) -> bool:
+        """Whether these are its messages, and perhaps more."""
+        there = {(message.turn, message.id) for message in messages}
+        return bool(messages) and all((turn, id) in there for turn, ids in self.ids.items() for id in ids)
+
+
+class _Conversations:
+    """Takes imported conversations into the logs of a home."""
+
+    def __init__(self, home: Home) -> None:
+        self._home = home
+        self._places: dict[str, Path] | None = None
+        self._infos: dict[str, SessionInfo] = {}
+        self._deleted: frozenset[str] = frozenset()
+
+    async def take(
+        self, found: ImportedConversation, words: Mapping[str, str], clean: Callable[[str], str]
+    ) -> str:
+        """See `TakeConversation`."""
+        sessions = self._home.sessions
+        if self._places is None:
+            self._infos = {info.id: info for info in await sessions.list()}
+            self._places = await sessions.places()
+            self._deleted = await sessions.client_history.deleted()
+        if found.session in self._deleted:
+            return "deleted"
+        told = {message.id for message in found.messages}
+
+        def text_of(message: ImportedMessage) -> str:
+            if message.id in words:
+                return words[message.id]
+            text = clean(message.text)
+            # What is not in memory was forgotten; of other branches, nothing is.
+            return FORGOTTEN if text.strip() and message.id in told else text
+
+        paths = [found.messages, *found.branches]
+        if (place := self._places.get(found.session)) is None:
+            if all(text_of(one) in ("", FORGOTTEN) and not one.files for one in found.messages):
+                return "deleted"
+            main, outcome = found.messages, "new"
+            title = "" if any(text_of(one) == FORGOTTEN for one in main) else title_of(clean(found.title))
+            await self._write(found, found.session, main, text_of, words, title=title)
+        elif self._is_same(found.session, found.messages):
+            main, outcome = found.messages, "known"
+        else:
+            state = await self._state(found.session)
+            main = next((path for path in paths if state.is_of(path)), ())
+            if state.is_gone_on or not main:
+                return "gone on"
+            try:
+                outcome = await self._extend(found.session, place, state, main, text_of, words, captured=True)
+            except SessionInUse:
+                return "gone on"
+        await self._take_branches(found, [path for path in paths if path is not main], main, text_of, words)
+        return outcome
+
+    async def _take_branches(
+        self,
+        found: ImportedConversation,
+        paths: Sequence[tuple[ImportedMessage, ...]],
+        main: tuple[ImportedMessage, ...],
+        text_of: Callable[[ImportedMessage], str],
+        words: Mapping[str, str],
+    ) -> None:
+        """Keep the other branches: each goes off the first that has what stands before it."""
+        assert self._places is not None
+        owners = {message.id: found.session for message in main}
+        repeats: dict[str, dict[str, int]] = {found.session: {}}
+        for path in paths:
+            own = next((at for at, message in enumerate(path) if message.id not in owners), None)
+            if own is None:
+                continue
+            first = path[own]
+            id = f"{found.session}-{hashlib.sha256(first.id.encode()).hexdigest()[:8]}"
+            owners |= {message.id: id for message in path[own:]}
+            parent = owners[path[own - 1].id] if own else found.session
+            # Memories have the conversation as their session, whichever branch was the current one then.
+            repeats[id] = {parent: _ALL, **repeats[parent]}
+            if id in self._deleted:
+                continue
+            if (place := self._places.get(id)) is None:
+                branched = SessionBranched(session_id=parent, turn=first.turn, repeats=repeats[id])
+                await self._write(found, id, path, text_of, words, branched=branched)
+            elif not self._is_same(id, path):
+                state = await self._state(id)
+                if not state.is_gone_on:
+                    with suppress(SessionInUse):
+                        await self._extend(id, place, state, path, text_of, words, captured=False)
+
+    def _is_same(self, id: str, messages: Sequence[ImportedMessage]) -> bool:
+        """Whether a conversation ends here as it ends there, so that its log needn't be read."""
+        info, turn = self._infos.get(id), messages[-1].turn
+        last_at = max(message.at for message in messages if message.turn == turn)
+        return info is not None and (info.turns, info.last_at) == (turn, last_at)
+
+    async def _state(self, id: str) -> _State:
+        state = _State()
+        await self._home.sessions.load(id, visit=state)
+        return state
+
+    async def _write(
+        self,
+        found: ImportedConversation,
+        id: str,
+        messages: tuple[ImportedMessage, ...],
+        text_of: Callable[[ImportedMessage], str],
+        words: Mapping[str, str],
+        *,
+        title: str = "",
+        branched: SessionBranched | None = None,
+    ) -> None:
+        sessions, at = self._home.sessions, messages[0].at
+        source = found.session.partition(":")[0]
+        cwd = found.cwd or self._home.settings.environ.get("HOME") or str(self._home.settings.home)
+        start = SessionStart(
+            session_id=id, cwd=cwd, provider=source, model=messages[0].model, version=__version__
+        )
+        place = sessions.place(id, cwd, at)
+        events: list[tuple[datetime, Event]] = [(at, start)]
+        if branched is not None:
+            events.append((at, branched))
+        if title:
+            events.append((at, SessionTitled(title=title, by="model")))
+
+        def make() -> list[Record]:
+            spill = place.with_suffix(".spill")
+            is_main = branched is None
+            events.extend(_turns(messages, text_of, words, source, spill, captured=is_main))
+            return [Record(seq=seq, at=at, event=event) for seq, (at, event) in enumerate(events, start=1)]
+
+        records = await anyio.to_thread.run_sync(make)
+        await sessions.write(place, id, records)
+        assert self._places is not None
+        self._places[id] = place
+
+    async def _extend(
+        self,
+        id: str,
+        place: Path,
+        state: _State,
+        messages: tuple[ImportedMessage, ...],
+        text_of: Callable[[ImportedMessage], str],
+        words: Mapping[str, str],
+        *,
+        captured: bool,
+    ) -> str:
+        """Add what was said since."""
+        source = id.partition(":")[0]
+        answers = [
+            one for one in messages if one.turn == state.turns and one.role != "user" and one.text.strip()
+        ]
+        late, later = answers[state.answers :], [one for one in messages if one.turn > state.turns]
+        if not late and not later:
+            return "known"
+
+        def make() -> list[tuple[datetime, Event]]:
+            spill = place.with_suffix(".spill")
+            return list(
+                _turns((*late, *later), text_of, words, source, spill, captured=captured, goes_on=bool(late))
+            )
+
+        events = await anyio.to_thread.run_sync(make)
+        async with await self._home.sessions.open(id) as journal:
+            for at, group in groupby(events, key=lambda one: one[0]):
+                await journal.append([event for _, event in group], at=at)
+            await journal.append([], durable=True)
+        return "longer"
+
+
+def _turns(
+    messages: Sequence[ImportedMessage],
+    text_of: Callable[[ImportedMessage], str],
+    words: Mapping[str, str],
+    source: str,
+    spill: Path,
+    *,
+    captured: bool,
+    goes_on: bool = False,
+) -> Iterator[tuple[datetime, Event]]:
+    """The events of messages, with their times; keeps their files. Blocks.
+
+    Args:
+        messages: In order.
+        text_of: Gives the text of a message.
+        words: Of the memories, by their ids.
+        source: The format.
+        spill: The folder beside the log.
+        captured: Whether the messages are in memory.
+        goes_on: The first turn is in the log already, and its answer goes on.
+    """
+    for turn, group in groupby(messages, key=lambda message: message.turn):
+        said = list(group)
+        at, answers = said[0].at, [message for message in said if message.role == "assistant"]
+        if goes_on:
+            goes_on = False
+            yield at, ContextAdded(turn=turn, source=source, text=_GOES_ON)
+        elif said[0].role == "user":
+            texts = [TextBlock(text=text)] if (text := text_of(said[0])) else []
+            blocks: tuple[Block, ...] = (*texts, *_kept(said[0], text_of, spill))
+            yield at, TurnStart(turn=turn, message=Message(role="user", blocks=blocks))
+        else:
+            opening = TextBlock(text=_NO_MESSAGE, origin="notice")
+            yield at, TurnStart(turn=turn, message=Message(role="user", blocks=(opening,)))
+        rounds = 0
+        spoken: list[str] = []
+        last = ""
+        for number, message in enumerate(answers):
+            at = max(at, message.at)
+            if text := text_of(message):
+                spoken.append(text)
+            files = _kept(message, text_of, spill)
+            if not files and number < len(answers) - 1:
+                continue
+            rounds += 1
+            call = ToolUseBlock(id=f"{source}-{message.id}", name=_PICTURE, input={})
+            answer: tuple[Block, ...] = tuple(TextBlock(text=text) for text in spoken)
+            last = "\n".join(spoken) or last
+            spoken = []
+            yield (
+                at,
+                Assistant(
+                    turn=turn,
+                    round=rounds,
+                    blocks=(*answer, call) if files else answer,
+                    stop_reason="tool_use" if files else "end_turn",
+                    provider=source,
+                    model=message.model,
+                    usage=Usage(),
+                ),
+            )
+            if files:
+                yield at, Action(turn=turn, round=rounds, call_id=call.id, tool=_PICTURE, input={})
+                names = ", ".join(file.name for file in files)
+                yield (
+                    at,
+                    Observation(
+                        turn=turn, round=rounds, call_id=call.id, tool=_PICTURE, text=names, files=files
+                    ),
+                )
+        if last:
+            yield at, Final(turn=turn, text=last, status="done")
+        ids = tuple(message.id for message in said if message.id in words) if captured else ()
+        yield at, MemoryCaptured(turn=turn, ids=ids)
+        status: Any = "done" if answers else "cancelled"
+        yield at, TurnEnd(turn=turn, status=status, rounds=rounds, usage=Usage(), duration_ms=0)
+
+
+def _kept(
+    message: ImportedMessage, text_of: Callable[[ImportedMessage], str], spill: Path
+) -> tuple[FileBlock, ...]:
+    """The files of a message, copied beside the log; those of a message that was forgotten are gone."""
+    kept = []
+    for file in message.files if text_of(message) != FORGOTTEN else ():
+        with suppress(OSError):  # a part of the archive that is damaged
+            content = file.read()
+            if 0 < len(content) <= MOST_BYTES:
+                kept.append(keep(spill, plain_name(file.name), content))
+    return tuple(kept)

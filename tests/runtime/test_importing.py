@@ -1,0 +1,339 @@
+"""Conversations of other programs: imported, opened, gone on with, found, forgotten, and imported again."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import zipfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from satchel.memory.transfer.report import ImportReport, TransferProgress
+from satchel.models import ModelRequest, ScriptedModel
+from satchel.runtime import Satchel
+from satchel.runtime.importing import import_into
+from satchel.sessions import to_markdown
+from tests.postgresql import server_of
+from tests.requirements import requirement
+from tests.runtime.world import opened
+
+pytestmark = pytest.mark.anyio
+
+PNG = b"\x89PNG\r\n\x1a\n of a loaf"
+CAT = b"\x89PNG\r\n\x1a\n of a cat"
+ID = "chatgpt:67c1aaaa-0000-4000-8000-000000000001"
+
+
+def node(
+    id: str, parent: str | None, role: str, text: str | Sequence[Any], at: float, **metadata: Any
+) -> dict[str, Any]:
+    parts = [text] if isinstance(text, str) else list(text)
+    message = {
+        "id": id,
+        "author": {"role": role},
+        "create_time": at,
+        "content": {"content_type": "text" if isinstance(text, str) else "multimodal_text", "parts": parts},
+        "metadata": metadata,
+    }
+    return {"id": id, "parent": parent, "children": [], "message": message}
+
+
+FIRST = (
+    node(
+        "q1",
+        None,
+        "user",
+        [{"asset_pointer": "file-service://file-Abc1"}, "What loaf is this?"],
+        1.75e9,
+        attachments=[{"id": "file-Abc1", "name": "loaf.png"}],
+    ),
+    node("a1", "q1", "assistant", "A rye loaf.", 1.75e9 + 5, model_slug="gpt-4o"),
+    node("q2", "a1", "user", "My oven is called Vesuvius. Draw a cat on it.", 1.75e9 + 60),
+    node("t2", "q2", "tool", [{"asset_pointer": "sediment://file_Dall2"}], 1.75e9 + 62),
+    node("a2", "t2", "assistant", "There it sits.", 1.75e9 + 65, model_slug="gpt-4o"),
+    node("b2", "q2", "assistant", "I can't draw zebras.", 1.75e9 + 63, model_slug="gpt-4o"),
+)
+LATER = (
+    node("q3", "a2", "user", "And a dog?", 1.75e9 + 120),
+    node("a3", "q3", "assistant", "It barks.", 1.75e9 + 125, model_slug="gpt-4o"),
+)
+
+
+def chatgpt(where: Path, nodes: Sequence[Mapping[str, Any]] = FIRST, *, current: str = "a2") -> Path:
+    mapping = {one["id"]: {**one, "children": []} for one in nodes}
+    for one in nodes:
+        if one["parent"]:
+            mapping[one["parent"]]["children"].append(one["id"])
+    found = {"conversation_id": ID.partition(":")[2], "title": "The loaf", "current_node": current}
+    with zipfile.ZipFile(where, "w") as archive:
+        archive.writestr("conversations.json", json.dumps([{**found, "mapping": mapping}]))
+        archive.writestr("file-Abc1-loaf.png", PNG)
+        archive.writestr("dalle/file_Dall2-cat.png", CAT)
+    return where
+
+
+def claude(where: Path) -> Path:
+    messages = [
+        {
+            "uuid": "m1",
+            "sender": "human",
+            "text": "My tomatoes are yellow.",
+            "created_at": "2025-06-01T10:00:01Z",
+            "attachments": [{"file_name": "soil.pdf", "extracted_content": "pH 7.9"}],
+        },
+        {
+            "uuid": "m2",
+            "sender": "assistant",
+            "text": "",
+            "created_at": "2025-06-01T10:00:09Z",
+            "content": [
+                {"type": "thinking", "thinking": "hm"},
+                {"type": "text", "text": "They lack magnesium."},
+            ],
+        },
+    ]
+    found = {"uuid": "c1a0dead-1", "name": "Tomatoes", "chat_messages": messages}
+    where.write_text(json.dumps([found]))
+    return where
+
+
+def gemini(where: Path) -> Path:
+    def asked(time: str, title: str, html: str) -> dict[str, Any]:
+        return {"header": "Gemini Apps", "title": title, "time": time, "safeHtmlItem": [{"html": html}]}
+
+    found = [
+        asked("2025-07-02T09:00:00Z", "Prompted And the sun?", "<p>A star.</p>"),
+        asked("2025-07-01T10:05:00Z", "Prompted How heavy?", "<ul><li>7.3e22 kg</li></ul>"),
+        asked("2025-07-01T10:00:00Z", "Prompted How far is the moon?", "<p>About <b>384,400 km</b>.</p>"),
+        {"header": "Gemini Apps", "title": "Used Gemini Apps", "time": "2025-07-01T09:00:00Z"},
+    ]
+    where.write_text(json.dumps(found))
+    return where
+
+
+def echo() -> ScriptedModel:
+    """A model that says back all that it was sent."""
+
+    def reply(request: ModelRequest) -> str:
+        return "You sent: " + " | ".join(
+            f"{one.role}: {one.text} ({len(one.files)})" for one in request.messages
+        )
+
+    return ScriptedModel(reply)
+
+
+async def take(satchel: Satchel, where: Path, **options: Any) -> ImportReport:
+    assert satchel.memory is not None
+    return await import_into(satchel.home, satchel.memory, where, **options)
+
+
+async def shown(satchel: Satchel, id: str) -> str:
+    log = await satchel.sessions.load(id)
+    return to_markdown(await satchel.sessions.info(id), log.records)
+
+
+def holding(home: Path, words: bytes) -> list[Path]:
+    return [file for file in home.rglob("*") if file.is_file() and words in file.read_bytes()]
+
+
+@pytest.fixture(params=["files", "server"])
+def database(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, tmp_path: Path) -> str:
+    if request.param == "files":
+        return ""
+    server = server_of(tmp_path_factory)
+    return server.url(server.schema_for(tmp_path))
+
+
+@requirement("sessions:imported")
+async def test_a_chatgpt_conversation_is_read_found_gone_on_with_and_forgotten(
+    tmp_path: Path, database: str
+) -> None:
+    async with opened(tmp_path, echo(), database=database) as satchel:
+        report = await take(satchel, chatgpt(tmp_path / "export.zip"))
+        assert (report.new, dict(report.conversations)) == (4, {"new": 1})
+        main, branch = sorted(await satchel.sessions.list(), key=lambda info: len(info.id))
+        assert (main.id, main.title, main.source, main.turns) == (ID, "The loaf", "ChatGPT", 2)
+        assert main.started_at.timestamp() == 1.75e9
+        assert (branch.branch_of, branch.branch_turn) == (ID, 2)
+        text = await shown(satchel, ID)
+        parts = ("What loaf is this?", "loaf.png", "A rye loaf.", "Vesuvius", "cat.png", "There it sits.")
+        assert [text.index(part) for part in parts] == sorted(text.index(part) for part in parts)
+        assert "zebras" not in text
+        assert "zebras" in await shown(satchel, branch.id)
+        kept = {
+            path.read_bytes() for path in (tmp_path / "home/sessions").rglob("attached/*") if ID in str(path)
+        }
+        assert kept == {PNG, CAT}
+        hits = await satchel.sessions.search("rye")
+        assert {hit.session_id for hit in hits} == {ID}
+        assert {hit.session_id for hit in await satchel.sessions.search("zebras")} == {branch.id}
+        assert await satchel.home.usage() == ()
+        session = await satchel.session(ID)
+        turn = await session.run_turn("And a dog?")
+        assert turn.turn == 3
+        sent = (
+            "user: What loaf is this? (1)",
+            "assistant: A rye loaf.",
+            "Vesuvius",
+            "assistant: There it sits.",
+        )
+        assert all(part in turn.text for part in sent)
+        assert satchel.memory is not None
+        known = await satchel.memory.list(session=ID)
+        assert sorted((one.source.turn, one.source.position) for one in known) == [
+            (turn, position) for turn in (1, 2, 3) for position in (0, 1)
+        ]
+        receipt = await satchel.forget([one.id for one in known if one.content.startswith("My oven")])
+        assert {entry.session_id for entry in receipt.logs.sessions} == {ID, branch.id}
+        # It has no words left to come back with, and it was gone on with here.
+        assert dict((await take(satchel, tmp_path / "export.zip")).conversations) == {"gone on": 1}
+        for id in (ID, branch.id):
+            assert "Vesuvius" not in await shown(satchel, id)
+    assert holding(tmp_path / "home", b"Vesuvius") == []
+    async with opened(tmp_path, echo(), database=database) as satchel:
+        assert satchel.memory is not None
+        assert len(await satchel.memory.list(session=ID)) == 5
+
+
+@requirement("sessions:imported")
+async def test_exports_of_claude_and_gemini_become_conversations(tmp_path: Path) -> None:
+    async with opened(tmp_path, echo()) as satchel:
+        await take(satchel, claude(tmp_path / "conversations.json"))
+        await take(satchel, gemini(tmp_path / "MyActivity.json"))
+        infos = sorted(await satchel.sessions.list(), key=lambda info: info.started_at)
+        assert [(info.source, info.title, info.turns) for info in infos] == [
+            ("Claude", "Tomatoes", 1),
+            ("Gemini", "How far is the moon?", 2),
+            ("Gemini", "And the sun?", 1),
+        ]
+        tomatoes = await shown(satchel, infos[0].id)
+        assert "soil.pdf.txt" in tomatoes
+        assert "They lack magnesium." in tomatoes
+        moon = await shown(satchel, infos[1].id)
+        assert "About **384,400 km**." in moon
+        assert "- 7.3e22 kg" in moon
+        turn = await (await satchel.session(infos[0].id)).run_turn("And the roses?")
+        assert "user: My tomatoes are yellow. (1) | assistant: They lack magnesium." in turn.text
+
+
+@requirement("sessions:imported:again")
+async def test_a_newer_export_adds_messages_and_what_was_deleted_stays_so(
+    tmp_path: Path, database: str
+) -> None:
+    async with opened(tmp_path, echo(), database=database) as satchel:
+        assert satchel.memory is not None
+        await take(satchel, chatgpt(tmp_path / "export.zip"))
+        again = await take(satchel, tmp_path / "export.zip")
+        assert (again.new, dict(again.conversations)) == (0, {"known": 1})
+        rye = [one.id for one in await satchel.memory.list(session=ID) if "rye" in one.content]
+        await satchel.forget(rye)
+        newer = chatgpt(tmp_path / "newer.zip", (*FIRST, *LATER), current="a3")
+        assert dict((await take(satchel, newer)).conversations) == {"longer": 1}
+        text = await shown(satchel, ID)
+        assert "rye" not in text
+        assert [text.count(one) for one in ("There it sits.", "And a dog?", "It barks.")] == [1, 1, 1]
+        info = await satchel.sessions.info(ID)
+        assert (info.turns, info.last_at.timestamp()) == (3, 1.75e9 + 125)
+        assert len(await satchel.sessions.list()) == 2
+        # The branch that is shown now is another one: what is here stays what it was, and its end becomes a branch.
+        switched = chatgpt(tmp_path / "switched.zip", (*FIRST, *LATER), current="b2")
+        await take(satchel, switched)
+        assert "It barks." in await shown(satchel, ID)
+        assert len(await satchel.sessions.list()) == 2
+        await satchel.delete_session(ID)
+        assert dict((await take(satchel, newer)).conversations) == {"deleted": 1}
+        assert ID not in {info.id for info in await satchel.sessions.list()}
+
+
+@requirement("sessions:imported:again")
+async def test_memories_that_were_imported_before_get_their_conversation_without_what_was_forgotten(
+    tmp_path: Path,
+) -> None:
+    async with opened(tmp_path, echo()) as satchel:
+        assert satchel.memory is not None
+        await satchel.memory.import_from(chatgpt(tmp_path / "export.zip"))
+        await satchel.forget([one.id for one in await satchel.memory.list() if "Vesuvius" in one.content])
+        known = await satchel.memory.count()
+        assert dict((await take(satchel, tmp_path / "export.zip")).conversations) == {"new": 1}
+        assert await satchel.memory.count() == known
+        assert "There it sits." in await shown(satchel, ID)
+    assert holding(tmp_path / "home", b"Vesuvius") == []
+
+
+@requirement("sessions:imported:agents")
+async def test_a_transcript_that_grows_is_one_conversation_in_its_folder(tmp_path: Path) -> None:
+    path = tmp_path / "0b6f6c1e.jsonl"
+
+    def line(kind: str, text: str, second: int) -> dict[str, Any]:
+        return {
+            "type": kind,
+            "uuid": f"u{second}",
+            "sessionId": "0b6f6c1e-5a55",
+            "cwd": "/srv/harbour",
+            "timestamp": f"2026-03-02T09:00:{second:02}Z",
+            "message": {"role": kind, "content": text},
+        }
+
+    lines = [line("user", "Which database?", 1), line("assistant", "Let me look.", 2)]
+    more = [line("assistant", "PostgreSQL.", 3), line("user", "Good.", 4), line("assistant", "Done.", 5)]
+    async with opened(tmp_path, echo()) as satchel:
+        for written, outcome in ((lines, "new"), ([*lines, *more], "longer"), ([*lines, *more], "known")):
+            path.write_text("".join(json.dumps(one) + "\n" for one in written))
+            assert dict((await take(satchel, path)).conversations) == {outcome: 1}
+        (info,) = await satchel.sessions.list()
+        assert (info.id, info.source, info.cwd) == (
+            "claude-code:0b6f6c1e-5a55",
+            "Claude Code",
+            "/srv/harbour",
+        )
+        text = (await shown(satchel, info.id)).partition("## 1.")[2]  # after the title
+        said = ("Which database?", "Let me look.", "PostgreSQL.", "Good.", "Done.")
+        assert [text.count(one) for one in said] == [1] * 5
+        assert [text.index(one) for one in said] == sorted(text.index(one) for one in said)
+
+
+_KILLED = """
+import sys, anyio
+from pathlib import Path
+from tests.runtime.world import opened
+from satchel.runtime.importing import import_into
+async def main():
+    async with opened(Path(sys.argv[1])) as satchel:
+        await import_into(satchel.home, satchel.memory, sys.argv[2], progress=lambda at: print(at.new, flush=True))
+anyio.run(main)
+"""
+
+
+@requirement("sessions:imported:again")
+async def test_an_import_that_was_killed_goes_on_without_doubling(tmp_path: Path) -> None:
+    found = json.loads(claude(tmp_path / "one.json").read_text())[0]
+    text = json.dumps(found)
+    many = [
+        json.loads(text.replace("c1a0dead-1", f"c1a0dead-{n}").replace('"m', f'"n{n}m')) for n in range(1500)
+    ]
+    (tmp_path / "conversations.json").write_text(json.dumps(many))
+    worker = subprocess.Popen(
+        [sys.executable, "-c", _KILLED, tmp_path, tmp_path / "conversations.json"],
+        stdout=subprocess.PIPE,
+        cwd=Path(__file__).parents[2],
+    )
+    with worker:
+        assert worker.stdout is not None
+        worker.stdout.readline()  # a batch is stored
+        os.kill(worker.pid, signal.SIGKILL)
+    seen: list[TransferProgress] = []
+    async with opened(tmp_path, echo()) as satchel:
+        assert satchel.memory is not None
+        before = len(await satchel.sessions.list())
+        assert before < 1500
+        report = await take(satchel, tmp_path / "conversations.json", progress=seen.append)
+        assert report.conversations["new"] + report.conversations.get("known", 0) == 1500
+        assert len(await satchel.sessions.list()) == 1500
+        assert await satchel.memory.count() == 3000
+        assert seen[-1].conversations == 1500
