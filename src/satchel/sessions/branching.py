@@ -56,6 +56,7 @@ def write_branch(
     Raises:
         StorageUnwritable, StorageError: The log can't be read or written. There is no branch.
     """
+    logs.fetch(source)
     spill, copy = source.with_suffix(".spill"), path.with_suffix(".spill")
     begun: Record | None = None
     repeated: list[tuple[datetime, Event]] = []

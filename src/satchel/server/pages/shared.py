@@ -6,6 +6,7 @@ from base64 import b64encode
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from pathlib import Path
 from typing import Final
 
 import anyio.to_thread
@@ -53,13 +54,12 @@ async def shared_file(store: SessionStore, session_id: str) -> str:
     """
     info = await store.info(session_id)
     log = await store.load(info.id)
-    return await anyio.to_thread.run_sync(
-        _html, info, [turn for turn in turns_in(log.records) if turn.number]
-    )
+    turns = [turn for turn in turns_in(log.records) if turn.number]
+    return await anyio.to_thread.run_sync(_html, info, turns, await store.folder_of(info, FOLDER))
 
 
-def _html(info: SessionInfo, turns: Sequence[SessionTurn]) -> str:
-    pictures = _Pictures(info)
+def _html(info: SessionInfo, turns: Sequence[SessionTurn], folder: Path) -> str:
+    pictures = _Pictures(folder)
     return standalone(
         "shared.html",
         info=info,
@@ -96,8 +96,8 @@ def _turn(turn: SessionTurn, pictures: _Pictures) -> _Turn:
 class _Pictures:
     """Reads the pictures of a session, as many as fit."""
 
-    def __init__(self, info: SessionInfo) -> None:
-        self._folder = info.path.with_suffix(".spill")
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
         self._left = _MOST_PICTURES
 
     def of(self, files: Iterable[FileBlock]) -> list[tuple[str, str]]:
