@@ -18,7 +18,7 @@ from sqlalchemy import Connection, text
 
 from satchel.clock import ManualClock
 from satchel.errors import SessionInUse, StorageError, UsageError
-from satchel.events import Event, Notice
+from satchel.events import Event, Notice, Observation
 from satchel.sessions import SessionStore, Words, moving
 from satchel.sessions.moving import copy_conversations, take_in
 from satchel.storage import HEAD, Database
@@ -470,8 +470,11 @@ async def test_files_beside_a_conversation_are_on_every_machine_before_a_record_
         async with await a.open("s1") as journal:
             assert (journal.spill_dir / "c1.txt").read_bytes() == b"longer"
             assert (journal.spill_dir / "empty").read_bytes() == b""
-        branch = await a.branch("s1", 2)
+        branch = await b.branch("s1", 2)
+        # The log names a file of the other machine's home.
+        (result,) = [one.event for one in await b.records(branch) if isinstance(one.event, Observation)]
         async with await b.open(branch) as journal:
+            assert result.spill == str(journal.spill_dir / "c1.txt")
             assert len([path for path in journal.spill_dir.rglob("*") if path.is_file()]) == 3
         assert await b.damaged_files() == []
         run(url, "UPDATE conversation_parts SET content = 'x' WHERE name = 'c1.txt' AND session_id = 's1'")
@@ -517,7 +520,7 @@ async def test_a_batch_that_is_not_stored_stores_no_file_and_what_is_for_undo_ou
 async def test_forgetting_reaches_the_files_of_every_machine(
     server: Server, url: str, tmp_path: Path
 ) -> None:
-    secret = "the vault opens with zaunkoenig"
+    secret = "the vault opens with rohrsaenger"
     async with machine(url, tmp_path / "a") as a, machine(url, tmp_path / "b") as b:
         async with await a.create("/w", session_id="s1") as journal:
             spill = journal.spill_dir / "c1.txt"
@@ -539,7 +542,7 @@ async def test_forgetting_reaches_the_files_of_every_machine(
         await (await a.open("s1")).aclose()
         async with Database.open(url) as database:
             assert await database.scrub()
-        assert not server.has("zaunkoenig")
+        assert not server.has("rohrsaenger")
 
 
 @requirement("storage:postgres:files")

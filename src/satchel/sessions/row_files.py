@@ -171,10 +171,9 @@ def damaged_files(connection: Connection, session_id: str | None = None) -> list
     return [(id, name) for id, name in connection.execute(text(query), {"session": session_id})]
 
 
-def name_in(folder: Path, place: str) -> str | None:
-    """The name of a file beside a log, by its path, on whichever machine that was; None for another path."""
-    _, found, rest = place.rpartition(f"/{folder.name}/")
-    return quoted(rest) if found else None
+def name_in(folder: Path, path: Path) -> str | None:
+    """The name of a file beside a log; None for another one."""
+    return quoted(str(path.relative_to(folder))) if path.is_relative_to(folder) else None
 
 
 def quoted(name: str) -> str:
@@ -191,7 +190,7 @@ def _files_in(folder: Path) -> dict[str, tuple[Path, os.stat_result]]:
             path = Path(at, each)
             state = path.lstat()
             if stat.S_ISREG(state.st_mode) and not each.startswith("."):
-                found[str(name_in(folder, str(path)))] = path, state
+                found[quoted(str(path.relative_to(folder)))] = path, state
     return found
 
 

@@ -53,7 +53,7 @@ from satchel.sessions.files import FileLogs
 from satchel.sessions.journal import Hold, Journal, Lanes, OnForgotten, is_empty, make_folder, unwritable
 from satchel.sessions.log import PAGE_BYTES, LogLine, Pace, decode_line, encode_records, log_of, raw_lines
 from satchel.sessions.logs import LogFile, Logs, Rewriting, name_of
-from satchel.sessions.places import session_id_of
+from satchel.sessions.places import beside, session_id_of
 from satchel.sessions.rewriting import rewriting_path, words_taken
 from satchel.sessions.row_files import (
     Changed,
@@ -343,7 +343,7 @@ class RowLogs(Logs):
     def keep(self, path: Path, files: Collection[Path] | None = None) -> None:
         """See `Logs.keep`."""
         session_id, folder = _id(path), path.with_suffix(".spill")
-        names = None if files is None else {name_in(folder, str(file)) or "" for file in files}
+        names = None if files is None else {name_in(folder, file) or "" for file in files}
         if self.beside.changes(session_id, folder, names):
             try:
                 changed = self.database.write_blocking(
@@ -376,16 +376,13 @@ class RowLogs(Logs):
         """See `Logs.rewrite_files`."""
         session_id, folder = _id(path), path.with_suffix(".spill")
         # Elsewhere, the home may have another path.
-        places = {
-            folder / file_path(name) if (name := name_in(folder, str(file))) else file: how
-            for file, how in files.items()
-        }
+        places = {beside(folder, str(file)): how for file, how in files.items()}
 
         def write(connection: Connection) -> dict[Path, bool | None]:
             done = {
                 place: self.beside.rewrite(connection, session_id, name, how)
                 for place, how in places.items()
-                if (name := name_in(folder, str(place))) is not None
+                if (name := name_in(folder, place)) is not None
             }
             if any(done.values()):
                 self._note_rewritten(connection, session_id)
@@ -405,8 +402,8 @@ class RowLogs(Logs):
         session_id, folder = _id(path), path.with_suffix(".spill")
 
         def write(connection: Connection) -> None:
-            for file in files:
-                remove_files(connection, session_id, name_in(folder, str(file)))
+            for name in filter(None, (name_in(folder, file) for file in files)):
+                remove_files(connection, session_id, name)
             self._note_rewritten(connection, session_id)
 
         self.database.write_blocking(write)
