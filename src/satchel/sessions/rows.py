@@ -799,6 +799,11 @@ class RowJournal(Journal):
         self._taken: tuple[str, ...] | None = None
         self._order = anyio.Lock(fast_acquire=True)
         self._broken: StorageError | None = None
+        self._hurries = False
+
+    def stop_waiting(self) -> None:
+        """See `Journal.stop_waiting`."""
+        self._hurries = True
 
     def read(self, visit: Callable[[Record], object]) -> None:
         """Take in the log of a session that goes on. Blocks."""
@@ -854,12 +859,14 @@ class RowJournal(Journal):
                     put = await self._logs.database.write(
                         lambda c: self._put(c, lines, lasting, costs),  # noqa: B023 - run at once
                         durable=durable,
+                        repeats=lambda: not self._hurries,
                     )
                 except OSError as error:
                     raise unwritable(self.spill_dir, error) from error
                 if put is not None:
                     break
                 await self._follow()
+            self._hurries = False
             self._generation, changed = put
             self._logs.beside.note(self.session_id, changed)
             self._kept += (zlib.compress(line, 1) for line in raw)
