@@ -9,6 +9,7 @@ import sys
 import tarfile
 from pathlib import Path
 
+import anyio
 import psycopg
 import pytest
 
@@ -19,11 +20,15 @@ from satchel.events import Notice
 from satchel.memory.transfer.moving import count_rows, digest_rows
 from satchel.runtime.backup import restore
 from satchel.runtime.home import Home
+from satchel.runtime.memory_work import LOCK
 from satchel.runtime.moving import migrate
+from satchel.runtime.names import session_ids
 from satchel.runtime.serving import announced
+from satchel.sandbox.detached import is_working
 from satchel.sessions import SessionStore
 from satchel.sessions.moving import NO_CONVERSATIONS, copy_conversations, digest_conversations
 from satchel.storage import Database
+from satchel.storage.copies import is_in_use
 from tests.postgresql import Server, server_of
 from tests.requirements import requirement
 from tests.sessions.worlds import exchange, started
@@ -194,6 +199,26 @@ async def test_a_home_in_use_is_not_moved_and_the_server_that_uses_it_is_named(
             await migrate(settings_of(home), url)
         other.stdin.close()
     assert (await migrate(settings_of(home), url)).rows["memories"] == 1
+
+
+@requirement("storage:postgres:moving")
+async def test_the_process_that_does_memorys_work_is_ended_for_a_move_and_tab_completes_afterwards(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home, url = tmp_path / "home", server.url(server.schema_for(tmp_path))
+    await remember(home)
+    environ = {"SATCHEL_HOME": str(home), "SATCHEL_MEMORY_EMBEDDER": "none", "SATCHEL_MODEL": "none:none"}
+    command = [sys.executable, "-m", "satchel", "memory", "work"]
+    works = {**os.environ, **environ, "SATCHEL_MEMORY_WORKER_IDLE_S": "600"}
+    with subprocess.Popen(command, env=works, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as worker:
+        with anyio.fail_after(60):
+            while not (is_working(home, LOCK) and is_in_use(home / "satchel.db")):
+                assert worker.poll() is None
+                await anyio.sleep(0.05)
+        assert (await migrate(settings_of(home), url)).conversations == 1
+        assert worker.wait(60) == 0
+    monkeypatch.setenv("SATCHEL_HOME", str(home))
+    assert session_ids() == ["s1"]
 
 
 _KILLED = """
