@@ -10,6 +10,8 @@ import hashlib
 import os
 import stat
 from collections.abc import Callable, Collection, Iterator
+from contextlib import suppress
+from functools import partial
 from io import BufferedReader
 from pathlib import Path
 from typing import Final, Literal, NamedTuple, TypeAlias
@@ -25,6 +27,8 @@ __all__ = ["Changed", "RowFiles", "Whose", "damaged_files", "file_path", "name_i
 
 _PART: Final = 1 << 20
 """Bytes of a row."""
+_MOST_NAME: Final = 2000
+"""A longer one is not stored: an index of PostgreSQL takes 2,700 bytes."""
 _CHANGES: Final = "changes/"
 """What `/undo` needs is here before its file is changed; the next record may never come."""
 
@@ -84,12 +88,14 @@ class RowFiles:
         """
         changed: Changed = {}
         for name in self.changes(session_id, folder, names):
-            with (folder / file_path(name)).open("rb") as file:
+            with suppress(FileNotFoundError), (folder / file_path(name)).open("rb") as file:
                 state, sha256 = os.fstat(file.fileno()), _digest(file)
                 file.seek(0)
                 if _of(connection, session_id, name).get(name, ("", 0))[0] != sha256:
-                    _write(connection, session_id, name, iter(lambda: file.read(_PART), b""))
-            changed[name] = _Known(state.st_mtime_ns, state.st_size, sha256)
+                    # A tool may write to it meanwhile; then it is stored again.
+                    pieces = iter(partial(file.read, _PART), b"")
+                    sha256 = _write(connection, session_id, name, pieces)
+                changed[name] = _Known(state.st_mtime_ns, state.st_size, sha256)
         return changed
 
     def fetch(
@@ -188,9 +194,11 @@ def _files_in(folder: Path) -> dict[str, tuple[Path, os.stat_result]]:
         folders[:] = [each for each in folders if not Path(at, each).is_symlink()]
         for each in files:
             path = Path(at, each)
-            state = path.lstat()
-            if stat.S_ISREG(state.st_mode) and not each.startswith("."):
-                found[quoted(str(path.relative_to(folder)))] = path, state
+            name = quoted(str(path.relative_to(folder)))
+            with suppress(FileNotFoundError):
+                state = path.lstat()
+                if stat.S_ISREG(state.st_mode) and not each.startswith(".") and len(name) <= _MOST_NAME:
+                    found[name] = path, state
     return found
 
 
@@ -245,7 +253,8 @@ def _parts(connection: Connection, session_id: str, name: str) -> Iterator[bytes
         part += 1
 
 
-def _write(connection: Connection, session_id: str, name: str, content: Iterator[bytes]) -> None:
+def _write(connection: Connection, session_id: str, name: str, content: Iterator[bytes]) -> str:
+    """Store a file, and return its hash."""
     remove_files(connection, session_id, name)
     digest, size = hashlib.sha256(), 0
     for part, piece in enumerate(content):
@@ -255,3 +264,4 @@ def _write(connection: Connection, session_id: str, name: str, content: Iterator
         size += len(piece)
     values = {"session_id": session_id, "name": name, "sha256": digest.hexdigest(), "size": size}
     connection.execute(insert(conversation_files).values(values))
+    return digest.hexdigest()

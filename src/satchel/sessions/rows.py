@@ -428,7 +428,8 @@ class RowLogs(Logs):
                 continue
             if hold is not None:
                 try:
-                    if self.database.read_blocking(
+                    # A hold without an epoch is that of a conversation that is gone.
+                    if not hold.epoch or self.database.read_blocking(
                         lambda connection: self.beside.is_stored(connection, _id(path), folder)  # noqa: B023
                     ):
                         shutil.rmtree(folder, ignore_errors=True)
