@@ -565,9 +565,15 @@ async def test_files_of_conversations_move_there_and_back_and_old_copies_are_swe
         assert journal.spill_dir.exists()
         assert await take_in(root, local, there, clock=ManualClock()) == []
         assert run(url, "SELECT name, size FROM conversation_files") == [("c1.txt", 4)]
-        os.utime(journal.spill_dir, (0, 0))
-        await rows.unsettled()
-        assert not journal.spill_dir.exists()
+        gone = journal.spill_dir.with_name("2020-01-01_000000_gone.spill")
+        (gone / "changes").mkdir(parents=True)
+        (gone / "changes" / "0f").write_bytes(b"of nobody")
+        os.utime(gone, (0, 0))
+        for mtime, is_there in ((None, True), ((0, 0), False)):
+            os.utime(journal.spill_dir, mtime)
+            await rows.unsettled()
+            assert journal.spill_dir.exists() == is_there
+        assert not gone.exists()
         assert await copy_conversations(root, there, local, clock=ManualClock()) == 1
         assert (journal.spill_dir / "c1.txt").read_bytes() == b"long"
         run(url, "UPDATE conversation_parts SET content = 'x'")
