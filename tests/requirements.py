@@ -806,6 +806,8 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(22, "storage:postgres:forget", "issue 22", "Forgotten words are in no file of the server but its write-ahead log."),
     built(22, "storage:postgres:moving", "issue 22", "Memories and conversations move to a server and back, row by row, and a move that is killed goes on."),
     built(22, "storage:postgres:conversations", "issue 22", "Conversations on a server are those of every machine that has the home's key, with one writer at a time."),
+    built(22, "storage:postgres:waits", "issue 22", "A server that goes away in the middle of a turn is waited for, as long as the user wants."),
+    built(22, "storage:postgres:files", "issue 22", "What is beside a conversation on a server is there before a record names it, moves with it, and is forgotten with it."),
     built(22, "storage:postgres:backup", "issue 22", "A backup of a home holds the memories and conversations that are on a server."),
     built(22, "people:apart:routes", "issue 22 §2", "Two people of one server who try every route, header, token and protocol reach nothing of each other's."),
     built(22, "people:apart:files", "issue 22 §2", "As root, each person's programs have a user id of their own: one person's agent can't read another's home, even outside of a sandbox."),

@@ -20,6 +20,7 @@ SatchelError
 ├── StorageError               the database or a file is unusable
 │   ├── StorageLocked          another process has locked it for too long
 │   │   └── SessionInUse       the session is open elsewhere: close it there
+│   ├── StorageUnreachable     the server of the database doesn't answer: check that it runs
 │   ├── StorageCorrupt         it can't be read
 │   ├── StorageTooNew          a newer version of Satchel wrote it: upgrade
 │   └── StorageUnwritable      the disk is full or the location is read-only
@@ -51,6 +52,7 @@ __all__ = [
     "StorageError",
     "StorageLocked",
     "StorageTooNew",
+    "StorageUnreachable",
     "StorageUnwritable",
     "ToolsUnsupported",
     "UsageError",
@@ -157,6 +159,19 @@ class StorageLocked(StorageError):
 
 class SessionInUse(StorageLocked):
     """The session is open elsewhere, in this process or in the one that the message names."""
+
+
+class StorageUnreachable(StorageError):
+    """The server of the database doesn't answer.
+
+    Attributes:
+        is_unsure: What was being written may have been stored.
+    """
+
+    def __init__(self, message: str, *, is_unsure: bool = False) -> None:
+        """Store the message and what is known."""
+        super().__init__(message)
+        self.is_unsure = is_unsure
 
 
 class StorageCorrupt(StorageError):

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import tarfile
 from pathlib import Path
 
+import anyio
+import psycopg
 import pytest
 
 from satchel.clock import Clock, SystemClock
@@ -17,11 +20,15 @@ from satchel.events import Notice
 from satchel.memory.transfer.moving import count_rows, digest_rows
 from satchel.runtime.backup import restore
 from satchel.runtime.home import Home
+from satchel.runtime.memory_work import LOCK
 from satchel.runtime.moving import migrate
+from satchel.runtime.names import session_ids
 from satchel.runtime.serving import announced
+from satchel.sandbox.detached import is_working
 from satchel.sessions import SessionStore
 from satchel.sessions.moving import NO_CONVERSATIONS, copy_conversations, digest_conversations
 from satchel.storage import Database
+from satchel.storage.copies import is_in_use
 from tests.postgresql import Server, server_of
 from tests.requirements import requirement
 from tests.sessions.worlds import exchange, started
@@ -54,10 +61,21 @@ async def remember(home: Path) -> None:
             await journal.append(
                 [started("s1", str(home)), *exchange("The heron nests by the mill", "Noted.")]
             )
+            journal.spill_dir.mkdir()
+            (journal.spill_dir / "c1.txt").write_bytes(b"a long result")
 
 
 def logs(home: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in (home / "sessions").rglob("*.jsonl")}
+
+
+def beside(home: Path) -> list[bytes]:
+    return [path.read_bytes() for path in (home / "sessions").rglob("c1.txt")]
+
+
+def empty_cache(home: Path) -> None:
+    for folder in (home / "sessions").rglob("*.spill"):
+        shutil.rmtree(folder)
 
 
 async def said_in(home: Path) -> list[tuple[str, int]]:
@@ -100,7 +118,9 @@ async def test_every_row_moves_there_and_back_and_nothing_stays_behind(
     assert await said_in(home) == [("s1", 1)]
     with pytest.raises(Refused, match="sqlite first"):
         await migrate(settings_of(home), server.url("elsewhere"))
+    empty_cache(home)
     back = await migrate(settings_of(home), "sqlite")
+    assert beside(home) == [b"a long result"]
     assert (back.rows["memories"], back.conversations) == (4, 1)
     async with Database.open(url) as database:
         assert not any((await database.read(count_rows)).values())
@@ -181,6 +201,26 @@ async def test_a_home_in_use_is_not_moved_and_the_server_that_uses_it_is_named(
     assert (await migrate(settings_of(home), url)).rows["memories"] == 1
 
 
+@requirement("storage:postgres:moving")
+async def test_the_process_that_does_memorys_work_is_ended_for_a_move_and_tab_completes_afterwards(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home, url = tmp_path / "home", server.url(server.schema_for(tmp_path))
+    await remember(home)
+    environ = {"SATCHEL_HOME": str(home), "SATCHEL_MEMORY_EMBEDDER": "none", "SATCHEL_MODEL": "none:none"}
+    command = [sys.executable, "-m", "satchel", "memory", "work"]
+    works = {**os.environ, **environ, "SATCHEL_MEMORY_WORKER_IDLE_S": "600"}
+    with subprocess.Popen(command, env=works, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as worker:
+        with anyio.fail_after(60):
+            while not (is_working(home, LOCK) and is_in_use(home / "satchel.db")):
+                assert worker.poll() is None
+                await anyio.sleep(0.05)
+        assert (await migrate(settings_of(home), url)).conversations == 1
+        assert worker.wait(60) == 0
+    monkeypatch.setenv("SATCHEL_HOME", str(home))
+    assert session_ids() == ["s1"]
+
+
 _KILLED = """
 import os, sys, anyio
 from pathlib import Path
@@ -246,18 +286,25 @@ async def test_a_backup_holds_what_is_on_the_server(server: Server, tmp_path: Pa
     await remember(home)
     files = logs(home)
     await migrate(settings_of(home), url)
+    empty_cache(home)
     archive = home / "b.tar.gz"
-    subprocess.run(
-        [sys.executable, "-m", "satchel", "backup", str(archive)],
-        env={**os.environ, "SATCHEL_HOME": str(home)},
-        check=True,
-        capture_output=True,
-    )
+
+    def satchel(*arguments: str) -> str:
+        environ = {**os.environ, "SATCHEL_HOME": str(home), "SATCHEL_MEMORY_EMBEDDER": "none"}
+        command = [sys.executable, "-m", "satchel", *arguments]
+        return subprocess.run(command, env=environ, check=False, capture_output=True, text=True).stdout
+
+    satchel("backup", str(archive))
     with tarfile.open(archive) as packed:
         assert len([name for name in packed.getnames() if Path(name).name in files]) == len(files)
     restore(archive, tmp_path / "restored", clock=SystemClock())
     assert await digest(tmp_path / "restored" / "satchel.db") == await digest(url)
     assert logs(tmp_path / "restored") == files
+    assert beside(tmp_path / "restored") == [b"a long result"]
+    assert "on the server as they were stored" in satchel("doctor")
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("UPDATE conversation_parts SET content = 'x'")
+    assert "s1: c1.txt" in satchel("doctor")
 
 
 @requirement("storage:postgres:moving")

@@ -18,7 +18,7 @@ from sqlalchemy import Connection, text
 
 from satchel.clock import ManualClock
 from satchel.errors import SessionInUse, StorageError, UsageError
-from satchel.events import Event, Notice
+from satchel.events import Event, Notice, Observation
 from satchel.sessions import SessionStore, Words, moving
 from satchel.sessions.moving import copy_conversations, take_in
 from satchel.storage import HEAD, Database
@@ -431,7 +431,8 @@ async def test_a_server_of_the_version_before_gets_the_tables_that_a_new_one_has
 
     def older(connection: Connection) -> None:
         tables = "session_client_place, session_inbox, session_log, session_passage, session_settled"
-        connection.execute(text(f"DROP TABLE conversations, conversation_lines, {tables}"))
+        own = ", ".join(f"conversation_{name}" for name in ("costs", "files", "lines", "parts"))
+        connection.execute(text(f"DROP TABLE conversations, {own}, {tables}"))
         connection.execute(text("UPDATE alembic_version SET version_num = '0021_times'"))
 
     async with Database.open(url) as database:
@@ -439,3 +440,159 @@ async def test_a_server_of_the_version_before_gets_the_tables_that_a_new_one_has
     async with Database.open(url):
         assert [run(url, query) for query in (columns, indexes, quoted)] == wanted
     assert run(url, "SELECT version_num FROM alembic_version") == [(HEAD,)]
+
+
+@requirement("storage:postgres:files")
+async def test_files_beside_a_conversation_are_on_every_machine_before_a_record_names_them(
+    url: str, tmp_path: Path
+) -> None:
+    odd = os.fsdecode(b"attached/a %\xc3\xbc\xff.png")
+    names = {"c1.txt": b"long", odd: bytes(range(256)) * 9000, "empty": b""}
+    async with machine(url, tmp_path / "a") as a, machine(url, tmp_path / "b") as b:
+        async with await a.create("/w", session_id="s1") as journal:
+            await journal.append([started("s1", "/w"), *exchange("Look", "Yes.")])
+            for name, content in names.items():
+                file = journal.spill_dir / name
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.write_bytes(content)
+            await journal.append([observed("c1", "lo", spill=str(journal.spill_dir / "c1.txt"))])
+            assert run(url, "SELECT count(*) FROM conversation_files") == [(3,)]
+            # Another machine may read them while this one writes.
+            folder = await b.folder_of(await b.info("s1"), "c1")
+            assert [path.name for path in folder.rglob("*")] == ["c1.txt"]
+        (journal.spill_dir / "c1.txt").write_bytes(b"not what was stored")
+        async with await b.open("s1") as journal:
+            for name, content in names.items():
+                assert (journal.spill_dir / name).read_bytes() == content
+            (journal.spill_dir / "c1.txt").write_bytes(b"longer")
+            (journal.spill_dir / "empty").unlink()
+        # What the log names is what is stored; the cache may have been emptied, or be an old one.
+        async with await a.open("s1") as journal:
+            assert (journal.spill_dir / "c1.txt").read_bytes() == b"longer"
+            assert (journal.spill_dir / "empty").read_bytes() == b""
+        branch = await b.branch("s1", 2)
+        # The log names a file of the other machine's home.
+        (result,) = [one.event for one in await b.records(branch) if isinstance(one.event, Observation)]
+        async with await b.open(branch) as journal:
+            assert result.spill == str(journal.spill_dir / "c1.txt")
+            assert len([path for path in journal.spill_dir.rglob("*") if path.is_file()]) == 3
+        assert await b.damaged_files() == []
+        run(url, "UPDATE conversation_parts SET content = 'x' WHERE name = 'c1.txt' AND session_id = 's1'")
+        assert await b.damaged_files() == ["s1: c1.txt"]
+        for id in ("s1", branch):
+            await a.delete(id)
+        assert run(url, "SELECT count(*) FROM conversation_parts") == [(0,)]
+
+
+@requirement("storage:postgres:files")
+async def test_a_batch_that_is_not_stored_stores_no_file_and_what_is_for_undo_outlives_a_kill(
+    url: str, tmp_path: Path
+) -> None:
+    async with machine(url, tmp_path / "a") as a, machine(url, tmp_path / "b") as b:
+        journal = await a.create("/w", session_id="s1")
+        await journal.append([started("s1", "/w"), *exchange("Look", "Yes.")])
+        changes = journal.spill_dir / "changes"
+        changes.mkdir(parents=True)
+        (changes / "journal.jsonl").write_bytes(b"1\n")
+        await journal.append([observed("c1", "done")])
+        run(url, "UPDATE conversations SET epoch = epoch + 1")
+        (journal.spill_dir / "c2.txt").write_bytes(b"lost")
+        with pytest.raises(SessionInUse):
+            await journal.append([observed("c2", "lost")])
+        # The process is killed here: nobody was told of the second result, and a file may have been changed.
+        (changes / "journal.jsonl").write_bytes(b"1\n2\n")
+        (changes / "0f").write_bytes(b"before")
+        await journal.aclose()
+        run(url, "UPDATE conversations SET until = 0")
+        assert run(url, "SELECT name FROM conversation_files") == [("changes/journal.jsonl",)]
+    (tmp_path / "a" / "sessions" / ".files-on-server").touch()
+    async with machine(url, tmp_path / "a") as a, machine(url, tmp_path / "b") as b:
+        async with await a.open("s1") as journal:
+            assert not (journal.spill_dir / "c2.txt").exists()
+            assert (changes / "journal.jsonl").read_bytes() == b"1\n2\n"
+            await journal.append([said("And now?", turn=2)])
+        async with await b.open("s1") as journal:
+            assert (journal.spill_dir / "changes" / "journal.jsonl").read_bytes() == b"1\n2\n"
+            assert (journal.spill_dir / "changes" / "0f").read_bytes() == b"before"
+
+
+@requirement("storage:postgres:files")
+async def test_forgetting_reaches_the_files_of_every_machine(
+    server: Server, url: str, tmp_path: Path
+) -> None:
+    secret = "the vault opens with rohrsaenger"
+    async with machine(url, tmp_path / "a") as a, machine(url, tmp_path / "b") as b:
+        async with await a.create("/w", session_id="s1") as journal:
+            spill = journal.spill_dir / "c1.txt"
+            (journal.spill_dir / "attached").mkdir(parents=True)
+            (journal.spill_dir / "attached" / "00-a.txt").write_text(secret)
+            spill.write_text(f"{secret}, and more")
+            await journal.append(
+                [started("s1", "/w"), said(secret), observed("c1", secret, spill=str(spill))]
+            )
+            (done,) = (await b.redact([Words(text=secret)])).sessions
+            assert (len(done.files), done.error) == (1, "")
+            (attached,) = await b.files_beside("attached/00-", fetches=False)
+            await b.remove_files([attached])
+            # The other machine has the conversation open.
+            assert await journal.take_rewritten() is not None
+            assert spill.read_text() == "[forgotten], and more"
+            assert not (journal.spill_dir / "attached" / "00-a.txt").exists()
+        assert await b.search("vault") == []
+        await (await a.open("s1")).aclose()
+        async with Database.open(url) as database:
+            assert await database.scrub()
+        assert not server.has("rohrsaenger")
+
+
+@requirement("storage:postgres:files")
+async def test_files_of_conversations_move_there_and_back_and_old_copies_are_swept(
+    url: str, tmp_path: Path
+) -> None:
+    root = tmp_path / "sessions"
+    async with Database.open(tmp_path / "satchel.db") as local, Database.open(url) as there:
+        files, rows = (SessionStore(root, database, clock=ManualClock()) for database in (local, there))
+        async with await files.create("/w", session_id="s1") as journal:
+            await journal.append([started("s1", "/w"), *exchange("Look", "Yes.")])
+            journal.spill_dir.mkdir()
+            (journal.spill_dir / "c1.txt").write_bytes(b"long")
+        assert await take_in(root, local, there, clock=ManualClock()) == []
+        # As an earlier version has moved it: what is beside the log stayed here.
+        run(url, "DELETE FROM conversation_files")
+        run(url, "DELETE FROM conversation_parts")
+        (root / ".files-on-server").unlink()
+        await rows.unsettled()
+        assert journal.spill_dir.exists()
+        assert await take_in(root, local, there, clock=ManualClock()) == []
+        assert run(url, "SELECT name, size FROM conversation_files") == [("c1.txt", 4)]
+        gone = journal.spill_dir.with_name("2020-01-01_000000_gone.spill")
+        (gone / "changes").mkdir(parents=True)
+        (gone / "changes" / "0f").write_bytes(b"of nobody")
+        os.utime(gone, (0, 0))
+        for mtime, is_there in ((None, True), ((0, 0), False)):
+            os.utime(journal.spill_dir, mtime)
+            await rows.unsettled()
+            assert journal.spill_dir.exists() == is_there
+        assert not gone.exists()
+        assert await copy_conversations(root, there, local, clock=ManualClock()) == 1
+        assert (journal.spill_dir / "c1.txt").read_bytes() == b"long"
+        run(url, "UPDATE conversation_parts SET content = 'x'")
+        with pytest.raises(StorageError, match="damaged"):
+            await copy_conversations(root, there, local, clock=ManualClock())
+
+
+@requirement("storage:postgres:conversations")
+async def test_what_was_spent_before_the_server_kept_sums_is_known(url: str, tmp_path: Path) -> None:
+    async with machine(url, tmp_path) as store:
+        async with await store.create("/w", session_id="s1") as journal:
+            await journal.append([started("s1", "/w"), *exchange("Look", "Yes.")])
+            day, cost = next(iter(journal.cost_by_day.items()))
+        assert await store.spent_on(day) == pytest.approx(cost)
+        assert cost > 0
+        run(url, "UPDATE conversation_lines SET line = 'no JSON, \"cost_usd\"' WHERE seq = 1")
+        run(url, "DROP TABLE conversation_costs, conversation_files, conversation_parts")
+        run(url, "UPDATE alembic_version SET version_num = '0022_conversations'")
+    async with machine(url, tmp_path) as store:
+        assert await store.spent_on(day) == pytest.approx(cost)
+        await store.delete("s1")
+        assert await store.spent_on(day) == 0

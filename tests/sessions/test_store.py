@@ -7,6 +7,7 @@ import html
 import json
 import os
 import re
+import shutil
 from collections.abc import AsyncIterator, Collection, Iterator
 from dataclasses import replace
 from datetime import timedelta
@@ -136,6 +137,55 @@ def in_files(world: World) -> World:
     if world.url is not None:
         pytest.skip("the logs are rows")
     return world
+
+
+@requirement("storage:postgres:files")
+async def test_files_beside_a_log_are_found_branched_forgotten_and_deleted_with_it(world: World) -> None:
+    secret = "the vault opens with wendehals"
+    async with await world.store.create("/w", session_id="s1") as journal:
+        spill, picture = journal.spill_dir / "c1.txt", journal.spill_dir / "attached" / "0ab1-a cat.png"
+        picture.parent.mkdir(parents=True)
+        picture.write_bytes(b"cat")
+        spill.write_text(f"{secret} and more")
+        events = [
+            started("s1", "/w"),
+            said(secret),
+            answered("Yes."),
+            observed("c1", "the", spill=str(spill)),
+        ]
+        await journal.append([*events, *ended(text="Yes.")])
+    await world.store.branch("s1", 2)
+
+    def forget_copies() -> None:
+        # Where the logs are on a server, the folder holds copies.
+        if world.url is not None:
+            for folder in world.folder.rglob("*.spill"):
+                shutil.rmtree(folder)
+
+    forget_copies()
+    done = await world.store.redact([Words(text=secret)])
+    assert sorted(len(one.files) for one in done.sessions) == [1, 1]
+    assert [one.error for one in done.sessions] == ["", ""]
+    forget_copies()
+    infos = await world.store.list()
+    for info in infos:
+        folder = await world.store.folder_of(info)
+        assert (folder / "c1.txt").read_text() == "[forgotten] and more"
+        assert (folder / "attached" / "0ab1-a cat.png").read_bytes() == b"cat"
+    forget_copies()
+    pictures = await world.store.files_beside("attached/0ab1-")
+    assert [path.read_bytes() for path in pictures] == [b"cat", b"cat"]
+    assert await world.store.files_beside("attached/0ab1-", "s1") == [picture]
+    picture.write_bytes(b"a described cat")
+    await world.store.keep_files([picture])
+    forget_copies()
+    assert (await world.store.files_beside("attached/0ab1-", "s1"))[0].read_bytes() == b"a described cat"
+    await world.store.remove_files([picture])
+    assert len(await world.store.files_beside("attached/0ab1-")) == 1
+    for info in infos:
+        await world.store.delete(info.id)
+    assert await world.store.files_beside("") == []
+    assert not [path for path in world.folder.rglob("*") if path.is_file() and path.name == "c1.txt"]
 
 
 @requirement("sessions:list")

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, get_args
 
 import click
-from anyio.to_thread import run_sync
 
 from satchel.cli.commands import LazyGroup, Text, confirm, json_option, said_json, wants_json
 from satchel.cli.output import plain, say, tell
@@ -264,7 +263,7 @@ def show(id: str, scope: str) -> None:
 
     async def read(home: Home) -> tuple[MemoryRecord, Path | None]:
         record = await memory_of(home).get(id)
-        return record, await run_sync(picture_file, home.settings.home, record)
+        return record, await picture_file(home.sessions, record)
 
     record, picture = with_home(read, scope)
     if said_json(record_to_json(record)):

@@ -26,6 +26,7 @@ class BriefSettings(NamedTuple):
     Attributes:
         home: SATCHEL_HOME.
         database: The file; None for another database, which only the whole program can open.
+        server: The URL of a database on a server, or "".
         in_full: Whether `load` may find something else here.
     """
 
@@ -36,6 +37,7 @@ class BriefSettings(NamedTuple):
     budget_tokens: int = 500
     worker: bool = True
     in_full: bool = False
+    server: str = ""
 
     @property
     def keeps_memory(self) -> bool:
@@ -80,6 +82,7 @@ def read_brief(environ: Mapping[str, str], *, cwd: Path) -> BriefSettings:
         budget_tokens=setting("budget_tokens", int, 500),
         worker=setting("worker", str, "auto") == "auto",
         in_full=_may_be_a_project(cwd),
+        server=str(place) if str(place).startswith("postgres") else "",
     )
 
 

@@ -204,14 +204,14 @@ class MemoryTools:
         small_model: SmallModel | None = None,
         speaker: str = "",
         granted: Collection[str] = (),
-        picture: Callable[[MemoryRecord], Path | None] = lambda _: None,
+        picture: Callable[[MemoryRecord], Awaitable[Path | None]] | None = None,
     ) -> None:
         """Bind the tools. `also` is another memory that they find and tell of, and don't change.
 
         `forget` removes memories wherever they are; None removes them from `memory` alone. `small_model` gives the
         model that deep memory asks; None, or a model of None, goes without. `speaker` is who stores, where it is not
         Satchel's own model; `granted` are the spheres that whoever calls them may know of, empty is all.
-        `picture` finds the file of a picture that is remembered; it may block.
+        `picture` finds the file of a picture that is remembered.
         """
         self._picture = picture
         self._granted = granted
@@ -303,7 +303,7 @@ class MemoryTools:
         files: list[FileBlock] = []
         lines: list[str] = []
         for record in [hit.memory for hit in hits if PICTURE in hit.memory.tags][:_MOST_PICTURES]:
-            if (path := await context.blocking(self._picture, record)) is None:
+            if (path := await self._picture(record) if self._picture else None) is None:
                 lines.append(f"The picture of {record.id} isn't there any more.")
                 continue
             content = await context.blocking(path.read_bytes)

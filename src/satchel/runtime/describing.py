@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -90,11 +89,16 @@ class Describing:
         for record in await memory.list(tags=[PICTURE], limit=_NEWEST):
             if any(change.why == _WHY for change in await memory.history(record.id)):
                 # The user may have changed it since. A model that doesn't see gets what is remembered.
-                await run_sync(_retell, self._home.settings.home, record)
+                said, beside = (
+                    record.content.partition(DESCRIBED)[2],
+                    await files_beside(self._home.sessions, record),
+                )
+                await run_sync(_retell, said.encode(), beside)
+                await self._home.sessions.keep_files(beside)
                 continue
             if DESCRIBED in record.content or record.discretion != "open":
                 continue
-            path = await run_sync(picture_file, self._home.settings.home, record)
+            path = await picture_file(self._home.sessions, record)
             if path is None:
                 continue
             content = await run_sync(path.read_bytes)
@@ -111,6 +115,7 @@ class Describing:
                 said = await self._described(memory, record, picture, content)
                 # An empty one says that nobody could; a full one is what a model gets that sees no pictures.
                 await run_sync(write_kept, twin, said.encode())
+                await self._home.sessions.keep_files([twin])
             if not said:
                 continue
             try:
@@ -121,7 +126,7 @@ class Describing:
                     content=record.content + DESCRIBED + said,
                 )
             except NotFound:
-                await run_sync(partial(twin.unlink, missing_ok=True))  # it was forgotten meanwhile
+                await self._home.sessions.remove_files([twin])  # it was forgotten meanwhile
             return True
         return False
 
@@ -171,10 +176,9 @@ class Describing:
         return said if seen and said.strip("-– .") else ""
 
 
-def _retell(home: Path, record: MemoryRecord) -> None:
+def _retell(said: bytes, paths: Sequence[Path]) -> None:
     """Have the descriptions beside the log say what the memory says. Blocks."""
-    said = record.content.partition(DESCRIBED)[2].encode()
-    for path in files_beside(home, record):
+    for path in paths:
         # In place: one that is forgotten meanwhile is not made again.
         if path.suffix == ".txt":
             with suppress(OSError), path.open("r+b") as twin:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -143,10 +142,9 @@ async def forget(
     for tag in tags:  # also where a search showed it, unless another scope has the picture, too
         stays = any([await other.count(tags=[tag]) for other in others])
         for session in {record.source.session for record, _ in found} - {None} if stays else {""}:
-            find = partial(files_of_picture, home, tag.partition(":")[2], session=session or "")
-            attached += await anyio.to_thread.run_sync(find)
+            attached += await files_of_picture(sessions, tag.partition(":")[2], session=session or "")
     logs = await sessions.redact(words, memory_ids=gone, told=told) if words else Redaction()
-    await anyio.to_thread.run_sync(_remove, attached)
+    await sessions.remove_files(attached)
     sent = {record.source.document for record, _ in found if kept_document(home, record.source.document)}
     # Another scope may have the same file.
     elsewhere = {one.path for other in (others if sent else ()) for one in await other.documents()}
@@ -223,11 +221,6 @@ async def _attached_to(record: MemoryRecord, sessions: SessionStore, project: st
             await sessions.read_turns(place or "", visit)
             paths += [kept_path(path.with_suffix(".spill"), each) for file in found for each in file.kept]
     return paths
-
-
-def _remove(paths: Sequence[Path]) -> None:
-    for path in paths:
-        path.unlink(missing_ok=True)
 
 
 async def _as_logged(record: MemoryRecord, sessions: SessionStore) -> list[str]:

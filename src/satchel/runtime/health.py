@@ -95,6 +95,7 @@ async def examine(satchel: Satchel) -> tuple[Check, ...]:
         checks += await _database(server)
     checks.append(await _sessions(satchel))
     checks += await _memory(satchel)
+    checks += await _files(satchel)
     checks += await _logs(satchel)
     checks.append(await _model(satchel))
     checks.append(await _sandbox(satchel.settings))
@@ -212,6 +213,21 @@ async def _sessions(satchel: Satchel) -> Check:
         state="ok",
         text=f"{counted(len(sessions), 'conversation')}, {counted(sum(s.turns for s in sessions), 'turn')}",
     )
+
+
+async def _files(satchel: Satchel) -> list[Check]:
+    """Whether what is beside the conversations is on the server as it was stored."""
+    try:
+        damaged = await satchel.sessions.damaged_files()
+    except SatchelError as error:
+        return [Check(part="files", state="failed", text=str(error))]
+    if damaged is None:
+        return []
+    text = "Long results, attached files and what /undo needs are on the server as they were stored."
+    return [
+        Check(part="files", state="failed", text=f"A file on the server is damaged: {one}. Restore a backup.")
+        for one in damaged
+    ] or [Check(part="files", state="ok", text=text)]
 
 
 async def _logs(satchel: Satchel) -> list[Check]:

@@ -559,10 +559,12 @@ async def _on_server(
 ) -> Database | None:
     opening = Database.open(str(settings.database_location), clock=clock, lock_timeout_s=_LOCK_TIMEOUT_S)
     try:
-        return await stack.enter_async_context(opening)
+        server = await stack.enter_async_context(opening)
     except (StorageError, ConfigError) as error:
         notices.post(_without_memory(error))
         return None
+    server.on_waiting = lambda text: notices.show(Notice(part="storage", text=text))
+    return server
 
 
 async def _shared(

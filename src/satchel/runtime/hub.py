@@ -269,6 +269,9 @@ class SessionHub:
         self._direct_calls = 0
         self._early_notices: list[Notice] = []
         self._unlisten = parts.notices.listen(self._hear)
+        self._unwatch = parts.notices.watch(
+            lambda notice: self.broadcast.publish_transient(notice, at=parts.clock.now(), is_kept=False)
+        )
         self._needs_reload = False
         self._is_ending = False
         self.deliveries = Deliveries(
@@ -633,7 +636,7 @@ class SessionHub:
         try:
             runner: TurnRunner | None = None
             with anyio.CancelScope() as scope:
-                running.stop_with(scope.cancel)
+                running.stop_with(partial(self._interrupt, scope.cancel))
                 runner = await prepare(running, gathered)
             if runner is None:
                 # Interrupted before anything was logged, so there is nothing to close. It must not come again.
@@ -641,7 +644,7 @@ class SessionHub:
                     await self.record(MessageTakenBack(id=running.waited))
                 outcome = TurnResult(session_id=self.id, turn=running.number, status="cancelled", text="")
             else:
-                running.stop_with(runner.cancel)
+                running.stop_with(partial(self._interrupt, runner.cancel))
                 ended = await runner.run()
                 # The turn could not be written to the log, so it is not acknowledged: the caller gets the error.
                 failed = isinstance(ended.error, StorageError)
@@ -786,6 +789,10 @@ class SessionHub:
             blocks.append(surroundings_block(self.cwd, self._parts.settings.environ))
         blocks.append(time_block(self._parts.clock.now()))
         return Message(role="user", blocks=tuple(blocks))
+
+    def _interrupt(self, cancel: Callable[[], object]) -> None:
+        cancel()
+        self._journal.stop_waiting()
 
     async def stop(self, running: RunningTurn) -> None:
         """Interrupt a turn and wait until it has ended."""
@@ -1096,6 +1103,7 @@ class SessionHub:
                     await self._step("the log", self.record(SessionEnd(reason=reason)))
             finally:
                 self._unlisten()
+                self._unwatch()
                 self.broadcast.close()
                 if self._sinks is not None:
                     await self._step("a history sink", self._sinks.close())
@@ -1108,6 +1116,8 @@ class SessionHub:
                 await work
             if scope.cancelled_caught:
                 _log.warning("Closing session %s: %s took longer than %g s.", self.id, part, _CLOSING_STEP_S)
+        except SatchelError as error:
+            _log.warning("Closing session %s: %s failed: %s", self.id, part, error)
         # A boundary: whatever fails here (a tool, a sink, the disk), the lock must be released.
         except Exception:  # noqa: BLE001
             _log.exception("Closing session %s: %s failed.", self.id, part)

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import anyio
+from anyio.to_thread import run_sync
 from sqlalchemy import Connection
 
 from satchel.clock import Clock, SystemClock
@@ -18,7 +20,7 @@ from satchel.memory.text.hashing import KEY_FILE, WordHasher
 from satchel.memory.transfer.moving import clear_rows, copy_rows, count_rows, digest_rows, has_rows
 from satchel.runtime.memory_work import LOCK
 from satchel.runtime.serving import HOOKS_FILE, SERVE_FILE, serving
-from satchel.sandbox.detached import is_working
+from satchel.sandbox.detached import ask_to_end, is_working
 from satchel.sessions.moving import (
     NO_CONVERSATIONS,
     clear_conversations,
@@ -32,6 +34,9 @@ from satchel.storage.copies import is_in_use
 __all__ = ["Moved", "check_place", "copy_from_server", "migrate", "rows_left"]
 
 
+_ENDS_S: Final = 20.0
+"""How long the process that does memory's work may take to end."""
+_LOOK_S: Final = 0.1
 _BEGUN: Final = "moving.json"
 """In the home while a move is under way: where to, the server, and the hash of what is moved."""
 
@@ -85,7 +90,7 @@ async def migrate(settings: Settings, to: str) -> Moved:
     """Move every row of memory and all conversations, compare them, change the setting `database`, and remove what was
     copied.
 
-    What describes the folders of the home stays in its file; so do results that are too long for a conversation.
+    What describes the folders of the home stays in its file. The process that does memory's work is ended.
 
     Args:
         settings: The home's.
@@ -112,7 +117,7 @@ async def migrate(settings: Settings, to: str) -> Moved:
         )
     if file != settings.home / "satchel.db":
         raise UsageError(f"The setting `database` names {file}. Only satchel.db in the home can be moved.")
-    if is_in_use(file):
+    if is_in_use(file) and not await _end_work(settings.home, file):
         raise Refused(_who_uses(settings))
     url = begun["server"] if begun else to if is_server(to) else str(location)
     async with AsyncExitStack() as stack:
@@ -179,11 +184,19 @@ _NOT_SHOWN: Final = (
 _ON_A_SERVER: Final = "The memories are on a server already; move them to sqlite first."
 
 
+async def _end_work(home: Path, file: Path) -> bool:
+    """End the process that does memory's work. Returns whether nobody uses the home's file then."""
+    with anyio.move_on_after(_ENDS_S if ask_to_end(home, LOCK) else 0):
+        while await run_sync(is_in_use, file):  # noqa: ASYNC110 - another process
+            await anyio.sleep(_LOOK_S)
+    return not is_in_use(file)
+
+
 def _who_uses(settings: Settings) -> str:
     if is_working(settings.home, LOCK):
         return (
-            "The process that does memory's work in the background uses the home. It ends after "
-            f"{settings.memory.worker_idle_s:g} s without work; try again then. Nothing was changed."
+            "The process that does memory's work in the background uses the home, and could not be ended. It ends by "
+            f"itself after {settings.memory.worker_idle_s:g} s without work; try again then. Nothing was changed."
         )
     known = (serving(settings.home, file=file) for file in (SERVE_FILE, HOOKS_FILE))
     who = next(

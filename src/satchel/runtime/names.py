@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 from satchel.config import SETTINGS
@@ -13,6 +14,8 @@ __all__ = ["capability_names", "session_ids", "setting_keys"]
 
 _MOST = 50
 _BUSY_MS = 100
+_ANSWERS_S = 2
+"""How long whoever presses Tab waits for a server; the driver takes no less."""
 
 
 def setting_keys() -> list[str]:
@@ -23,11 +26,23 @@ def setting_keys() -> list[str]:
 def session_ids() -> list[str]:
     """The ids of the newest conversations, the newest first."""
     try:
-        logs = (read_brief(environment(), cwd=Path.cwd()).home / "sessions").glob("*/*.jsonl")
-        newest = sorted(logs, key=lambda path: path.name, reverse=True)[:_MOST]
+        brief = read_brief(environment(), cwd=Path.cwd())
+        logs = [path.name for path in (brief.home / "sessions").glob("*/*.jsonl")]
+        if brief.server:
+            logs += _names_on(brief.server)
     except (SatchelError, OSError):
         return []
-    return [path.stem.rpartition("_")[2] for path in newest]
+    newest = sorted(logs, reverse=True)[:_MOST]
+    return [name.removesuffix(".jsonl").rpartition("_")[2] for name in newest]
+
+
+def _names_on(url: str) -> list[str]:
+    import psycopg  # noqa: PLC0415 - only a server needs it
+
+    query = "SELECT split_part(name, '/', 2) AS log FROM conversations ORDER BY log DESC LIMIT %s"
+    with suppress(psycopg.Error), psycopg.connect(url, connect_timeout=_ANSWERS_S) as connection:
+        return [log for (log,) in connection.execute(query, [_MOST])]
+    return []
 
 
 def capability_names() -> list[str]:

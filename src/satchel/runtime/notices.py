@@ -20,6 +20,7 @@ class NoticeBoard(Sequence[Notice]):
         """Start empty."""
         self._notices: list[Notice] = []
         self._listeners: list[Callable[[Notice], None]] = []
+        self._watchers: list[Callable[[Notice], None]] = []
 
     def post(self, notice: Notice) -> None:
         """Add a notice and pass it to every listener."""
@@ -32,6 +33,16 @@ class NoticeBoard(Sequence[Notice]):
         """Post a notice unless an equal one is already on the board."""
         if notice not in self._notices:
             self.post(notice)
+
+    def show(self, notice: Notice) -> None:
+        """Pass a notice to those who watch now, and keep it nowhere."""
+        for watcher in tuple(self._watchers):
+            watcher(notice)
+
+    def watch(self, watcher: Callable[[Notice], None]) -> Callable[[], None]:
+        """Call `watcher` with each notice that is only shown. Returns a function that removes it."""
+        self._watchers.append(watcher)
+        return lambda: self._watchers.remove(watcher)
 
     def listen(self, listener: Callable[[Notice], None]) -> Callable[[], None]:
         """Call `listener` with each new notice.

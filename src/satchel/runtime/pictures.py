@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
+
+import anyio.to_thread
 
 from satchel.memory import MemoryRecord
 from satchel.memory.records import PICTURE
 from satchel.runtime.documents import digest_of
+from satchel.sessions import SessionStore
 from satchel.tools.kept import FOLDER
 
 __all__ = ["files_beside", "files_of_picture", "picture_file"]
 
 
-def picture_file(home: Path, record: MemoryRecord) -> Path | None:
+async def picture_file(sessions: SessionStore, record: MemoryRecord) -> Path | None:
     """Where the file of a picture is, of what is remembered of it; None if it is no picture, or the file is gone.
 
-    Blocks.
+    Raises:
+        StorageError: It can't be read from the server.
     """
-    for path in files_beside(home, record):
+    return await anyio.to_thread.run_sync(_picture_of, await files_beside(sessions, record))
+
+
+def _picture_of(paths: Sequence[Path]) -> Path | None:
+    for path in paths:
         with suppress(OSError):  # it was forgotten meanwhile
             # The others are its description and a smaller copy, which have its hash in their names.
             if path.name.startswith(digest_of(path)[0][:16]):
@@ -26,17 +35,19 @@ def picture_file(home: Path, record: MemoryRecord) -> Path | None:
     return None
 
 
-def files_beside(home: Path, record: MemoryRecord) -> list[Path]:
-    """Its copies and its descriptions in the conversation that it was sent in, of what is remembered of it. Blocks."""
+async def files_beside(sessions: SessionStore, record: MemoryRecord) -> list[Path]:
+    """Its copies and its descriptions in the conversation that it was sent in, of what is remembered of it."""
     hashes = [tag.partition(":")[2] for tag in record.tags if tag.startswith(f"{PICTURE}:")]
     session = record.source.session
     if record.source.position is None or session is None or not hashes:
         return []
-    return files_of_picture(home, hashes[0], session=session)
+    return await files_of_picture(sessions, hashes[0], session=session, fetches=True)
 
 
-def files_of_picture(home: Path, sha: str, *, session: str = "") -> list[Path]:
-    """Its copies and its descriptions, by the first 16 digits of its hash, in one conversation or in all. Blocks."""
+async def files_of_picture(
+    sessions: SessionStore, sha: str, *, session: str = "", fetches: bool = False
+) -> list[Path]:
+    """Its copies and its descriptions, by the first 16 digits of its hash, in one conversation or in all."""
     if not sha.isalnum() or not session.replace("-", "a").replace(":", "a").isalnum() and session:
         return []
-    return sorted((home / "sessions").glob(f"*/*{session}.spill/{FOLDER}/{sha}-*"))
+    return await sessions.files_beside(f"{FOLDER}/{sha}-", session, fetches=fetches)

@@ -897,8 +897,9 @@ class Satchel:
 
     async def _close(self) -> None:
         self._is_closed = True
-        if self.home.database is not None:
-            self.home.database.stop_waiting()
+        for database in (self.home.database, self.memory.server if self.memory is not None else None):
+            if database is not None:
+                database.stop_waiting()
         async with anyio.create_task_group() as group:
             for hub in tuple(self._hubs.values()):
                 group.start_soon(self._close_hub, hub, "closed")

@@ -141,7 +141,7 @@ class Tooling:
                     also=scope.also,
                     forget=self.forget,
                     small_model=self._small_model,
-                    picture=partial(picture_file, settings.home),
+                    picture=partial(picture_file, self._home.sessions),
                 )
             )
         if self.capabilities is not None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -19,7 +20,7 @@ from satchel.config.home import ensure_home
 from satchel.errors import SandboxError, StorageUnwritable
 from satchel.sandbox.marks import MARK, REPORT_FD
 
-__all__ = ["WorkerLock", "claim_start", "give_up_start", "is_working", "start_satchel"]
+__all__ = ["WorkerLock", "ask_to_end", "claim_start", "give_up_start", "is_working", "start_satchel"]
 
 _STARTS_S: Final = 30.0
 """A start that takes longer until the lock is held has failed."""
@@ -135,6 +136,20 @@ def is_working(home: Path, name: str) -> bool:
         return True
     finally:
         os.close(fd)
+    return False
+
+
+def ask_to_end(home: Path, name: str) -> bool:
+    """Ask the process that does a kind of work in a home to end; the next one goes on where it was.
+
+    Returns:
+        Whether it was asked: none does it otherwise, or it can't be told to be ours, as in another container.
+    """
+    with suppress(OSError, ValueError):
+        pid = int(_path(home, name).read_text(encoding="ascii"))
+        if is_working(home, name) and b"satchel" in Path(f"/proc/{pid}/cmdline").read_bytes():
+            os.kill(pid, signal.SIGTERM)
+            return True
     return False
 
 

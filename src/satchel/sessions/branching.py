@@ -31,6 +31,7 @@ from satchel.events import (
 from satchel.messages import Usage
 from satchel.sessions.journal import unwritable
 from satchel.sessions.logs import Logs
+from satchel.sessions.places import beside
 from satchel.tools.builtin.changes import copy_changes
 from satchel.tools.kept import kept_path
 
@@ -56,6 +57,7 @@ def write_branch(
     Raises:
         StorageUnwritable, StorageError: The log can't be read or written. There is no branch.
     """
+    logs.fetch(source)
     spill, copy = source.with_suffix(".spill"), path.with_suffix(".spill")
     begun: Record | None = None
     repeated: list[tuple[datetime, Event]] = []
@@ -117,7 +119,9 @@ def _named(event: Event, spill: Path) -> set[Path]:
         case Observation():
             files = {kept_path(spill, each) for file in event.files for each in file.kept}
             return (
-                files | {spill / f"{event.call_id}-files"} | ({Path(event.spill)} if event.spill else set())
+                files
+                | {spill / f"{event.call_id}-files"}
+                | ({beside(spill, event.spill)} if event.spill else set())
             )
         case _:
             return set()
@@ -129,7 +133,7 @@ def _repeated(event: Event, spill: Path, copy: Path) -> Event:
             return replace(event, usage=Usage())
         case MemoryCaptured():
             return replace(event, ids=())
-        case Observation(spill=str(place)) if Path(place).is_relative_to(spill):
-            return replace(event, spill=str(copy / Path(place).relative_to(spill)))
+        case Observation(spill=str(place)) if beside(spill, place).is_relative_to(spill):
+            return replace(event, spill=str(copy / beside(spill, place).relative_to(spill)))
         case _:
             return event

@@ -99,6 +99,9 @@ class EphemeralJournal:
             add_cost(self._costs, record)
         return records
 
+    def stop_waiting(self) -> None:
+        """See `Journal.stop_waiting`; there is nothing to wait for."""
+
     async def aclose(self) -> None:
         """Discard everything. May be called more than once."""
         self._is_closed = True

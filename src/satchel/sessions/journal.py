@@ -268,6 +268,9 @@ class Journal(ABC):
             StorageError: The log can't be read.
         """
 
+    def stop_waiting(self) -> None:  # noqa: B027 - there is no server
+        """Fail instead of waiting for a server that went away, until it is back: the user has interrupted the turn."""
+
     @abstractmethod
     async def append(
         self,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -14,6 +14,7 @@ from satchel.events import Record
 from satchel.sessions.compressing import Replaced
 from satchel.sessions.journal import Hold, Journal
 from satchel.sessions.log import LogLine
+from satchel.sessions.rewriting import rewrite_file
 
 __all__ = ["LogFile", "Logs", "Rewriting", "name_of"]
 
@@ -57,11 +58,11 @@ def name_of(root: Path, path: Path) -> str:
 class Logs(ABC):
     """The logs of the sessions of a home. All methods block.
 
-    A log has a path below `root` wherever it is, which names it and says where its spilled results are.
+    A log has a path below `root` wherever it is, which names it. Beside it is the folder of its files.
 
     Attributes:
         root: `SATCHEL_HOME/sessions`.
-        is_shared: Whether other machines write logs, too. What they spilled is with them.
+        is_shared: Whether other machines write logs, too.
     """
 
     root: Path
@@ -169,6 +170,52 @@ class Logs(ABC):
             OSError, StorageError: It can't be read or written, and is unchanged.
         """
 
+    async def spent(self, day: str, besides: Collection[str]) -> float | None:
+        """What was spent on a day in US dollars, but for some sessions; None where only the logs tell."""
+        del day, besides
+        return None
+
+    # What is beside a log: long results, attached files, what `/undo` needs
+
+    def fetch(self, path: Path, beginning: str = "") -> None:  # noqa: B027 - files are there
+        """Let the folder beside a log hold its files, or those whose names begin like this.
+
+        Raises:
+            StorageUnwritable, StorageError: They can't be read or written.
+        """
+
+    def keep(self, path: Path, files: Collection[Path] | None = None) -> None:  # noqa: B027 - files stay
+        """Keep files beside a log that something else than its journal wrote; None means all.
+
+        Raises:
+            StorageUnwritable, StorageError: They can't be read or written.
+        """
+
+    def named(self, beginning: str, session_id: str = "") -> list[Path]:
+        """The files beside the logs, or one of them, whose names begin like this: "attached/…"."""
+        return sorted(self.root.glob(f"*/*{session_id}.spill/{beginning}*"))
+
+    def rewrite_files(
+        self, path: Path, files: Mapping[Path, Callable[[bytes], bytes | None]]
+    ) -> tuple[list[Path], bool]:
+        """Rewrite files beside a log unless their function returns None.
+
+        Returns:
+            Those that were rewritten, and whether some are on another machine.
+        """
+        del path
+        return [file for file, how in files.items() if rewrite_file(file, how, self.root.parent)], False
+
+    def remove_files(self, path: Path, files: Collection[Path]) -> None:
+        """Remove files beside a log."""
+        del path
+        for file in files:
+            file.unlink(missing_ok=True)
+
+    def damaged(self) -> list[str] | None:
+        """The files beside the logs that are not what was stored; None where files are files."""
+        return None
+
     def compress(self, path: Path) -> Replaced | None:
         """Make a log that is held smaller; None if it is so already."""
         del path
@@ -179,5 +226,6 @@ class Logs(ABC):
         del path
         return None
 
-    def sweep(self, before_s: float) -> None:  # noqa: B027 - only files leave something
-        """Remove what processes that were killed before a time left of their holds."""
+    @abstractmethod
+    def sweep(self, before_s: float) -> None:
+        """Remove what is from before a time and not needed: holds of processes that were killed, copies."""

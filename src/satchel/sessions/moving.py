@@ -1,4 +1,4 @@
-"""Moves conversations between the files of a home and the rows of a server. Spilled results stay where they are."""
+"""Moves conversations between the files of a home and the rows of a server, with the files beside them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ from satchel.sessions.index import clear_index
 from satchel.sessions.journal import Lanes
 from satchel.sessions.rows import RowLogs
 from satchel.sessions.tables import (
+    conversation_costs,
+    conversation_files,
     conversation_lines,
+    conversation_parts,
     conversations,
     session_client_place,
     session_inbox,
@@ -51,13 +54,15 @@ async def take_in(root: Path, local: Database | None, server: Database, *, clock
         StorageError: Some can't be moved; they are still files.
     """
     files = FileLogs(root, clock=clock, lanes=Lanes())
+    rows = RowLogs(root, server, clock=clock, lanes=Lanes())
+    await anyio.to_thread.run_sync(rows.take_files)
     has_files = bool(await anyio.to_thread.run_sync(files.paths))
     # A call that was killed after the last file was removed left what the home's database has of them.
     if not has_files and (local is None or not (local.is_scrub_due or await local.read(_has_local))):
         return []
     if local is not None:
         await _copy_beside(local, server)
-    left = await anyio.to_thread.run_sync(RowLogs(root, server, clock=clock, lanes=Lanes()).take_in, files)
+    left = await anyio.to_thread.run_sync(rows.take_in, files)
     if local is not None:
         await local.expect_scrub()
         await local.write(_clear_local)
@@ -79,14 +84,17 @@ async def copy_conversations(root: Path, server: Database, local: Database, *, c
 def digest_conversations(connection: Connection) -> str:
     """What changes whenever a conversation on a server does."""
     state = select(conversations.c.session_id, conversations.c.generation, conversations.c.last_seq)
-    rows = connection.execute(state.order_by(conversations.c.session_id)).all()
+    rows = [*connection.execute(state.order_by(conversations.c.session_id)).all()]
+    beside = select(conversation_files).order_by(conversation_files.c.session_id, conversation_files.c.name)
+    rows += connection.execute(beside).all()
     return hashlib.sha256(repr([tuple(row) for row in rows]).encode()).hexdigest()
 
 
 def clear_conversations(connection: Connection) -> None:
     """Remove all conversations from a server."""
     clear_index(connection)
-    for table in (conversation_lines, conversations, *(table for table, _ in _BESIDE)):
+    own = conversation_parts, conversation_files, conversation_costs, conversation_lines, conversations
+    for table in (*own, *(table for table, _ in _BESIDE)):
         connection.execute(delete(table))
 
 

@@ -7,7 +7,7 @@ import re
 from datetime import datetime
 from pathlib import Path
 
-__all__ = ["FORBIDDEN_IN_IDS", "bucket_name", "log_name", "session_id_of", "source_of"]
+__all__ = ["FORBIDDEN_IN_IDS", "beside", "bucket_name", "log_name", "session_id_of", "source_of"]
 
 FORBIDDEN_IN_IDS = re.compile(r"[^A-Za-z0-9:-]")
 """An id is part of a file name, where `_` separates it from the time."""
@@ -52,3 +52,9 @@ def session_id_of(path: Path) -> str | None:
     if path.suffix != ".jsonl" or len(parts) != 3 or not parts[2] or FORBIDDEN_IN_IDS.search(parts[2]):
         return None
     return parts[2]
+
+
+def beside(folder: Path, place: str) -> Path:
+    """A path that a log names, if it is in the folder beside it: on another machine the home may have another path."""
+    _, found, rest = place.rpartition(f"/{folder.name}/")
+    return folder / rest if found else Path(place)

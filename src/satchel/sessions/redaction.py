@@ -7,10 +7,10 @@ import json
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from satchel.config.home import replacing
 from satchel.conversation import QUESTIONS
 from satchel.sessions.journal import unwritable
 from satchel.sessions.log import encode_line
@@ -386,17 +386,14 @@ def redact_log(
     redacting = _Redacting(session_id, words, memory_ids, matchers, sieve)
     try:
         logs.rewrite(path, redacting)
-        files = [
-            file
-            for file, matcher in redacting.spilled.items()
-            if _redact_file(file, matcher, logs.root.parent)
-        ]
+        hows = {file: partial(_without, matcher) for file, matcher in redacting.spilled.items()}
+        files, is_lacking = logs.rewrite_files(path, hows)
     except OSError as error:
         raise unwritable(path, error) from error
     if not redacting.changed and not files:
         return None
     left = ""
-    if redacting.changed and logs.is_shared and not all(file.exists() for file in redacting.spilled):
+    if redacting.changed and is_lacking:
         left = (
             f"Long results of session {session_id} are on another machine and may keep the words. Delete the folder "
             f"sessions/{path.parent.name}/{path.stem}.spill there."
@@ -556,19 +553,8 @@ def _rewrite_line(raw: bytes, value: Any, matcher: _Matcher, *, is_changed: bool
     return encode_line(value)
 
 
-def _redact_file(file: Path, matcher: _Matcher, home: Path) -> bool:
-    """Rewrite a spilled result, if it is a plain file below `home`. Returns whether it contained the words."""
-    try:
-        real = file.resolve(strict=True)
-    except (OSError, ValueError):
-        return False
-    if not real.is_file() or not real.is_relative_to(home.resolve()):
-        return False
+def _without(matcher: _Matcher, content: bytes) -> bytes | None:
+    """A spilled result without the words; None if it has none of them."""
     # surrogateescape writes back any bytes as they were.
-    text = real.read_bytes().decode("utf-8", "surrogateescape")
-    new, count = matcher.subn(text)
-    if not count:
-        return False
-    with replacing(real) as out:
-        out.write(new.encode("utf-8", "surrogateescape"))
-    return True
+    new, count = matcher.subn(content.decode("utf-8", "surrogateescape"))
+    return new.encode("utf-8", "surrogateescape") if count else None

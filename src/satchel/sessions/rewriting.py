@@ -6,13 +6,14 @@ import contextlib
 import fcntl
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from satchel.config.home import replacing
 from satchel.spacing import FORGOTTEN
 
-__all__ = ["locked_log", "rewriting_path", "words_taken"]
+__all__ = ["locked_log", "rewrite_file", "rewriting_path", "words_taken"]
 
 _OMITS = "[…"
 _TELLING_CHARS = 12
@@ -99,3 +100,20 @@ def locked_log(path: Path) -> Iterator[int]:
                 return
         finally:
             os.close(fd)
+
+
+def rewrite_file(file: Path, how: Callable[[bytes], bytes | None], home: Path) -> bool:
+    """Rewrite a plain file below `home` unless `how` returns None. Returns whether it was rewritten."""
+    try:
+        real = file.resolve(strict=True)
+    except (OSError, ValueError):
+        return False
+    if (
+        not real.is_file()
+        or not real.is_relative_to(home.resolve())
+        or (new := how(real.read_bytes())) is None
+    ):
+        return False
+    with replacing(real) as out:
+        out.write(new)
+    return True

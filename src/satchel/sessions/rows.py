@@ -2,7 +2,7 @@
 
 A writer has a lease, which it renews while it has the session open, and an epoch, which each change of writers raises.
 Every batch is written in a transaction that finds both unchanged, so a writer that was away for longer than its lease
-can't write beside the next one; the rows' primary key is the last fence. Spilled results stay files of the machine.
+can't write beside the next one; the rows' primary key is the last fence. See `row_files` for what is beside a log.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import shutil
 import socket
 import threading
 import zlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from functools import cache
@@ -39,16 +39,40 @@ from sqlalchemy import (
 from satchel.clock import Clock
 from satchel.config.home import replacing
 from satchel.errors import SatchelError, SessionInUse, StorageError
-from satchel.events import Event, Record, is_transient
+from satchel.events import (
+    Event,
+    Observation,
+    QuestionAsked,
+    Record,
+    SubAgentEvent,
+    TurnEnd,
+    TurnStart,
+    is_transient,
+)
 from satchel.processes import has_ended
 from satchel.sessions.files import FileLogs
 from satchel.sessions.journal import Hold, Journal, Lanes, OnForgotten, is_empty, make_folder, unwritable
 from satchel.sessions.log import PAGE_BYTES, LogLine, Pace, decode_line, encode_records, log_of, raw_lines
 from satchel.sessions.logs import LogFile, Logs, Rewriting, name_of
-from satchel.sessions.places import session_id_of
+from satchel.sessions.places import beside, session_id_of
 from satchel.sessions.rewriting import rewriting_path, words_taken
+from satchel.sessions.row_files import (
+    Changed,
+    RowFiles,
+    Whose,
+    damaged_files,
+    file_path,
+    name_in,
+    quoted,
+    remove_files,
+)
 from satchel.sessions.summary import add_cost
-from satchel.sessions.tables import conversation_lines, conversations
+from satchel.sessions.tables import (
+    conversation_costs,
+    conversation_files,
+    conversation_lines,
+    conversations,
+)
 from satchel.storage import Database, Prepared
 
 __all__ = ["RowLogs"]
@@ -63,6 +87,10 @@ _PAGE: Final = 200
 _OFTEN: Final = 3
 """How often a log is rewritten beside a writer that appends to it, before others have to wait."""
 _MOST_SEQ: Final = 1 << 30
+_NAMING: Final = (TurnStart, Observation, SubAgentEvent, QuestionAsked, TurnEnd)
+"""Records that may name files beside the log, or come after such a one."""
+_MARKER: Final = ".files-on-server"
+"""In the sessions folder, once what was beside the logs here before the server had a place for it is there."""
 
 _HEADS = select(conversations)
 _HEAD = Prepared(_HEADS.where(conversations.c.session_id == bindparam("session")))
@@ -85,6 +113,12 @@ _APPENDED = Prepared(
     update(conversations)
     .where(conversations.c.session_id == bindparam("session"))
     .values(last_seq=bindparam("last"), generation=bindparam("number"), until=_NOW + _LEASE_MS)
+)
+_SPENT = Prepared(
+    text(
+        "INSERT INTO conversation_costs (day, session_id, cost) VALUES (:day, :session, :cost) "
+        "ON CONFLICT (day, session_id) DO UPDATE SET cost = EXCLUDED.cost"
+    )
 )
 
 
@@ -145,7 +179,8 @@ def _change(connection: Connection, session_id: str, **values: Any) -> None:
 
 
 def _delete(connection: Connection, session_id: str) -> None:
-    for table in (conversation_lines, conversations):
+    remove_files(connection, session_id)
+    for table in (conversation_costs, conversation_lines, conversations):
         connection.execute(delete(table).where(table.c.session_id == session_id))
 
 
@@ -182,6 +217,7 @@ class RowLogs(Logs):
         self.lanes = lanes
         self.me = f"{_machine()} {socket.gethostname().replace(' ', '-')} {os.getpid()} {token_hex(6)}"
         _OWN.add(self.me)
+        self.beside = RowFiles()
         self._leases: set[_Lease] = set()
         self._leasing = threading.Lock()
         self._renewing: threading.Event | None = None
@@ -265,6 +301,162 @@ class RowLogs(Logs):
                 if len(found) >= limit or size >= PAGE_BYTES:
                     break
         return tuple(found)
+
+    async def spent(self, day: str, besides: Collection[str]) -> float:
+        """See `Logs.spent`."""
+        costs = conversation_costs.c
+        query = select(func.coalesce(func.sum(costs.cost), 0.0)).where(costs.day == day)
+        if besides:
+            query = query.where(costs.session_id.not_in(besides))
+        return float(await self.database.read(lambda connection: connection.execute(query).scalar_one()))
+
+    # What is beside them
+
+    def fetch(self, path: Path, beginning: str = "") -> None:
+        """See `Logs.fetch`. Where a process of this machine writes the session, its folder is newer than the server."""
+
+        def whose(connection: Connection) -> Whose:
+            row = _head(connection, _id(path))
+            is_here = row is None or (
+                row.writer.startswith(f"{_machine()} ") and row.until > _now(connection)
+            )
+            return "read" if is_here and (row is None or not _is_gone(row.writer)) else "opened"
+
+        self.bring(path, whose, beginning)
+
+    def bring(self, path: Path, whose: Callable[[Connection], Whose], beginning: str = "") -> None:
+        """See `RowFiles.fetch`.
+
+        Raises:
+            StorageUnwritable, StorageError: A file can't be read or written.
+        """
+        folder = path.with_suffix(".spill")
+        self.beside.is_complete = self.beside.is_complete or (self.root / _MARKER).exists()
+        try:
+            self.database.read_blocking(
+                lambda connection: self.beside.fetch(
+                    connection, _id(path), folder, whose=whose(connection), beginning=quoted(beginning)
+                )
+            )
+        except OSError as error:
+            raise unwritable(folder, error) from error
+
+    def keep(self, path: Path, files: Collection[Path] | None = None) -> None:
+        """See `Logs.keep`."""
+        session_id, folder = _id(path), path.with_suffix(".spill")
+        names = None if files is None else {name_in(folder, file) or "" for file in files}
+        if self.beside.changes(session_id, folder, names):
+            try:
+                changed = self.database.write_blocking(
+                    lambda connection: (
+                        self.beside.store(connection, session_id, folder, names)
+                        if _head(connection, session_id) is not None
+                        else {}
+                    )
+                )
+            except OSError as error:
+                raise unwritable(folder, error) from error
+            self.beside.note(session_id, changed)
+
+    def named(self, beginning: str, session_id: str = "") -> list[Path]:
+        """See `Logs.named`."""
+        names = conversation_files.c.name
+        query = (
+            select(conversations.c.name, names)
+            .join(conversations, conversations.c.session_id == conversation_files.c.session_id)
+            .where(names.startswith(quoted(beginning), autoescape=True))
+        )
+        if session_id:
+            query = query.where(conversation_files.c.session_id == session_id)
+        rows = self.database.read_blocking(lambda connection: connection.execute(query).all())
+        return sorted((self.root / log).with_suffix(".spill") / file_path(name) for log, name in rows)
+
+    def rewrite_files(
+        self, path: Path, files: Mapping[Path, Callable[[bytes], bytes | None]]
+    ) -> tuple[list[Path], bool]:
+        """See `Logs.rewrite_files`."""
+        session_id, folder = _id(path), path.with_suffix(".spill")
+        # Elsewhere, the home may have another path.
+        places = {beside(folder, str(file)): how for file, how in files.items()}
+
+        def write(connection: Connection) -> dict[Path, bool | None]:
+            done = {
+                place: self.beside.rewrite(connection, session_id, name, how)
+                for place, how in places.items()
+                if (name := name_in(folder, place)) is not None
+            }
+            if any(done.values()):
+                self._note_rewritten(connection, session_id)
+            return done
+
+        done = self.database.write_blocking(write) if files else {}
+        here, _ = super().rewrite_files(path, places)
+        is_lacking = any(done.get(place) is None and not place.exists() for place in places)
+        return sorted({*here, *(place for place, is_changed in done.items() if is_changed)}), is_lacking
+
+    def _note_rewritten(self, connection: Connection, session_id: str) -> None:
+        self.database.note_scrub(connection)
+        _change(connection, session_id, generation=conversations.c.generation + 1)
+
+    def remove_files(self, path: Path, files: Collection[Path]) -> None:
+        """See `Logs.remove_files`."""
+        session_id, folder = _id(path), path.with_suffix(".spill")
+
+        def write(connection: Connection) -> None:
+            for name in filter(None, (name_in(folder, file) for file in files)):
+                remove_files(connection, session_id, name)
+            self._note_rewritten(connection, session_id)
+
+        self.database.write_blocking(write)
+        super().remove_files(path, files)
+
+    def damaged(self) -> list[str]:
+        """See `Logs.damaged`."""
+        found = self.database.read_blocking(damaged_files)
+        return [f"{session_id}: {name}" for session_id, name in found]
+
+    def sweep(self, before_s: float) -> None:
+        """See `Logs.sweep`: the folders here of sessions that nobody has open, whose files are on the server. What
+        another machine has forgotten goes with them.
+        """
+        if not (self.root / _MARKER).exists():
+            return
+        for folder in self._folders():
+            path = folder.with_suffix(".jsonl")
+            try:
+                hold = self.hold(_id(path)) if folder.stat().st_mtime < before_s else None
+            except (OSError, SessionInUse):
+                continue
+            if hold is not None:
+                try:
+                    # A hold without an epoch is that of a conversation that is gone.
+                    if not hold.epoch or self.database.read_blocking(
+                        lambda connection: self.beside.is_stored(connection, _id(path), folder)  # noqa: B023
+                    ):
+                        shutil.rmtree(folder, ignore_errors=True)
+                        self.beside.forget(_id(path))
+                finally:
+                    hold.release()
+
+    def _folders(self) -> list[Path]:
+        """What is beside logs that are on the server, or gone."""
+        found = [folder for folder in self.root.glob("*/*.spill") if not folder.is_symlink()]
+        return [folder for folder in found if not folder.with_suffix(".jsonl").exists()]
+
+    def take_files(self) -> None:
+        """Store what is beside logs that came here before there was a place for it. Once for each machine.
+
+        Raises:
+            StorageUnwritable, StorageError: Some can't be stored; the next call goes on.
+        """
+        if (self.root / _MARKER).exists():
+            return
+        for folder in self._folders():
+            path = folder.with_suffix(".jsonl")
+            there = {self.root / place for place in self.named("", _id(path))}
+            self.keep(path, [file for file in folder.rglob("*") if file not in there])
+        if self.root.is_dir():
+            (self.root / _MARKER).touch(mode=0o600)
 
     # Who writes
 
@@ -379,11 +571,20 @@ class RowLogs(Logs):
         self._write_whole(path, [(record.seq, line) for record, line in zip(records, raw, strict=True)])
 
     def _write_whole(self, path: Path, lines: Sequence[tuple[int, bytes]]) -> None:
-        def write(connection: Connection) -> None:
+        costs: dict[str, float] = {}
+        for _, line in lines:
+            record, _ = decode_line(line)
+            if record is not None:
+                add_cost(costs, record)
+
+        def write(connection: Connection) -> Changed:
             start_log(connection, path, self.root, last_seq=lines[-1][0] if lines else 0)
             _add(connection, _id(path), lines)
+            _note_costs(connection, _id(path), costs)
+            return self.beside.store(connection, _id(path), path.with_suffix(".spill"))
 
-        self.database.write_blocking(write)
+        self.beside.forget(_id(path))
+        self.beside.note(_id(path), self.database.write_blocking(write))
 
     def remove(self, path: Path) -> None:
         """See `Logs.remove`."""
@@ -400,6 +601,7 @@ class RowLogs(Logs):
         except OSError as error:
             raise unwritable(spill, error) from error
         self.database.write_blocking(write)
+        self.beside.forget(_id(path))
 
     def rewrite(self, path: Path, rewriting: Rewriting) -> None:
         """See `Logs.rewrite`."""
@@ -448,7 +650,7 @@ class RowLogs(Logs):
     # Between files and rows
 
     def take_in(self, files: FileLogs) -> list[str]:
-        """Move logs in files here, each when it was written and read back. What was spilled from them stays.
+        """Move logs in files here with what is beside them, each when it was written and read back.
 
         Returns:
             The ids of those that stay files: another process has them open, they can't be read or removed, or there is
@@ -475,7 +677,8 @@ class RowLogs(Logs):
                     self._write_whole(path, lines)
                 # What went on here since another machine had this file has more.
                 here = (raw[:-1] for _, raw in self.rows(session_id))
-                if all(line == next(here, None) for _, line in lines):
+                bad = self.database.read_blocking(lambda c: damaged_files(c, session_id))  # noqa: B023
+                if not bad and all(line == next(here, None) for _, line in lines):
                     rewriting_path(path).unlink(missing_ok=True)
                     path.unlink()
                 else:
@@ -501,11 +704,27 @@ class RowLogs(Logs):
                     raise StorageError(f"{path} is there already, with other words. Move it away.")
                 with replacing(path) as out:
                     out.writelines(raw for _, raw in self.rows(file.session_id))
+                self.write_files(path)
                 if not self._begins_like(path):
                     raise StorageError(f"{path} is not what was written. Nothing was removed; try again.")
             except OSError as error:
                 raise unwritable(path, error) from error
         return len(files)
+
+    def write_files(self, path: Path) -> None:
+        """Write what is beside a log to the folder beside a file, and read it back."""
+        folder, written = path.with_suffix(".spill"), RowFiles()
+
+        def write(connection: Connection) -> bool:
+            for _ in range(2):  # the second time finds all of them equal
+                written.fetch(connection, _id(path), folder, whose="opened")
+                written.forget(_id(path))
+            return not damaged_files(connection, _id(path))
+
+        if not self.database.read_blocking(write):
+            raise StorageError(
+                f"A file of session {_id(path)} is damaged on the server. Nothing was removed."
+            )
 
     def _begins_like(self, path: Path) -> bool:
         """Whether all lines of a file are the first ones of the log."""
@@ -549,6 +768,11 @@ def start_log(
     )
 
 
+def _note_costs(connection: Connection, session_id: str, costs: Mapping[str, float]) -> None:
+    for day, cost in costs.items():
+        _SPENT.run(connection, {"day": day, "session": session_id, "cost": cost})
+
+
 class RowJournal(Journal):
     """A journal whose log is rows."""
 
@@ -577,6 +801,11 @@ class RowJournal(Journal):
         self._taken: tuple[str, ...] | None = None
         self._order = anyio.Lock(fast_acquire=True)
         self._broken: StorageError | None = None
+        self._hurries = False
+
+    def stop_waiting(self) -> None:
+        """See `Journal.stop_waiting`."""
+        self._hurries = True
 
     def read(self, visit: Callable[[Record], object]) -> None:
         """Take in the log of a session that goes on. Blocks."""
@@ -586,6 +815,8 @@ class RowJournal(Journal):
         self._generation = head.generation
         log = log_of(self._keeping(self._logs.lines(self.path)), self.path, self.session_id, visit=visit)
         self._seq = log.last_seq
+        self._logs.beside.forget(self.session_id)
+        self._logs.bring(self.path, lambda _: "opened")
 
     def _keeping(self, lines: Iterator[LogLine]) -> Iterator[LogLine]:
         for line in lines:
@@ -628,19 +859,38 @@ class RowJournal(Journal):
                 )
                 raw = encode_records(records).splitlines(keepends=True)
                 lines = [(record.seq, line[:-1]) for record, line in zip(records, raw, strict=True)]
-                generation = await self._logs.database.write(lambda c: self._put(c, lines), durable=durable)  # noqa: B023
-                if generation is not None:
+                costs = dict(self._costs)
+                for record in records:
+                    add_cost(costs, record)
+                try:
+                    put = await self._logs.database.write(
+                        lambda c: self._put(c, lines, lasting, costs),  # noqa: B023 - run at once
+                        durable=durable,
+                        repeats=lambda: not self._hurries,
+                    )
+                except OSError as error:
+                    raise unwritable(self.spill_dir, error) from error
+                if put is not None:
                     break
                 await self._follow()
-            self._generation = generation
+            self._hurries = False
+            self._generation, changed = put
+            self._logs.beside.note(self.session_id, changed)
             self._kept += (zlib.compress(line, 1) for line in raw)
-            for record in records:
-                add_cost(self._costs, record)
+            self._costs.update(costs)
             self._seq += len(records)
         return records
 
-    def _put(self, connection: Connection, lines: Sequence[tuple[int, bytes]]) -> int | None:
-        """Write lines, and return the log's generation; None, and nothing is written, if it was rewritten."""
+    def _put(
+        self,
+        connection: Connection,
+        lines: Sequence[tuple[int, bytes]],
+        events: Sequence[Event],
+        costs: Mapping[str, float],
+    ) -> tuple[int, Changed] | None:
+        """Write lines, and the files that they may name. Returns the log's generation and these files; None, and
+        nothing is written, if the log was rewritten.
+        """
         row, last_seq = _head(connection, self.session_id), lines[-1][0]
         if row is None and self._seq == 0:
             generation, me = 1, self._logs.me
@@ -655,11 +905,20 @@ class RowJournal(Journal):
                 after = conversation_lines.c.seq > self._seq
                 own = conversation_lines.c.session_id == self.session_id
                 connection.execute(delete(conversation_lines).where(own, after))
+                connection.execute(
+                    delete(conversation_costs).where(conversation_costs.c.session_id == self.session_id)
+                )
                 generation += 1
             values = {"session": self.session_id, "last": last_seq, "number": generation}
             _APPENDED.run(connection, values)
         _add(connection, self.session_id, lines)
-        return int(generation)
+        if generation == self._generation:
+            costs = {day: cost for day, cost in costs.items() if cost != self._costs.get(day)}
+        _note_costs(connection, self.session_id, costs)
+        changed: Changed = {}
+        if any(isinstance(event, _NAMING) for event in events):
+            changed = self._logs.beside.store(connection, self.session_id, self.spill_dir)
+        return int(generation), changed
 
     def _check_own(self, row: Any) -> None:
         """Check that this journal may still write the log with this row."""
@@ -708,6 +967,9 @@ class RowJournal(Journal):
                 lambda: words_taken(map(zlib.decompress, before), lines), limiter=self._logs.lanes.short
             )
             self._taken = (self._taken or ()) + taken
+            await anyio.to_thread.run_sync(
+                lambda: self._logs.bring(self.path, lambda _: "followed"), limiter=self._logs.lanes.short
+            )
 
     async def aclose(self) -> None:
         """See `Journal.aclose`."""
@@ -726,7 +988,20 @@ class RowJournal(Journal):
         ):
             with suppress(SatchelError):
                 self._logs.database.write_blocking(self._delete_own)
+        elif self._seq:
+            with suppress(SatchelError):  # it is here, and stored when the session goes on
+                self._store_rest()
         self._lease.release()
+
+    def _store_rest(self) -> None:
+        beside = self._logs.beside
+        if beside.changes(self.session_id, self.spill_dir):
+
+            def write(connection: Connection) -> Changed:
+                self._check_own(_head(connection, self.session_id))
+                return beside.store(connection, self.session_id, self.spill_dir)
+
+            beside.note(self.session_id, self._logs.database.write_blocking(write))
 
     def _delete_own(self, connection: Connection) -> None:
         self._check_own(_head(connection, self.session_id))

@@ -36,6 +36,9 @@ class Spending:
             day: As "2026-11-21".
             open_here: Ids of sessions whose logs are not read; their journals know what they cost.
         """
+        known_at_once = await self._logs.spent(day, open_here)
+        if known_at_once is not None:
+            return known_at_once
         async with self._checking:
             files = await anyio.to_thread.run_sync(self._changed, set(open_here), limiter=self._lane)
             stored: dict[str, KnownLog] = {}

@@ -554,6 +554,47 @@ class SessionStore:
         """
         await self._index.settle(file)
 
+    async def folder_of(self, info: SessionInfo, beginning: str = "") -> Path:
+        """The folder beside the log of a session, with the files whose names begin like this in it.
+
+        Raises:
+            StorageUnwritable, StorageError: They can't be read or written.
+        """
+        await self._run(lambda: self._logs.fetch(info.path, beginning))
+        return info.path.with_suffix(".spill")
+
+    async def files_beside(
+        self, beginning: str, session_id: str = "", *, fetches: bool = True
+    ) -> builtins.list[Path]:
+        """The files beside the logs, or one of them, whose names begin like this. Errors as in `folder_of`."""
+
+        def find() -> builtins.list[Path]:
+            found = self._logs.named(beginning, session_id)
+            for log in {_log_of(path) for path in found} if fetches else ():
+                self._logs.fetch(log, beginning)
+            return found
+
+        return await self._run(find)
+
+    async def keep_files(self, paths: Collection[Path]) -> None:
+        """Keep files beside logs that are closed. Errors as in `folder_of`."""
+        for log in {_log_of(path) for path in paths}:
+            await self._run(lambda: self._logs.keep(log, [one for one in paths if _log_of(one) == log]))  # noqa: B023
+
+    async def remove_files(self, paths: Collection[Path]) -> None:
+        """Remove files beside logs. Errors as in `folder_of`."""
+        for log in {_log_of(path) for path in paths}:
+            here = [one for one in paths if _log_of(one) == log]
+            await self._run(lambda: self._logs.remove_files(log, here))  # noqa: B023
+
+    async def damaged_files(self) -> Sequence[str] | None:
+        """Session and name of the files beside logs that are not what was stored; None where all files are here.
+
+        Raises:
+            StorageError: The database failed.
+        """
+        return await self._run(self._logs.damaged)
+
     async def writer(self, session_id: str) -> int | None:
         """The process that has a session open for writing, this one included; None if none has.
 
@@ -589,3 +630,9 @@ class SessionStore:
 
     async def _run(self, function: Callable[[], T], *, lane: anyio.CapacityLimiter | None = None) -> T:
         return await anyio.to_thread.run_sync(function, limiter=lane or self._lanes.short)
+
+
+def _log_of(file: Path) -> Path:
+    """The log that a file is beside."""
+    folder = next(each for each in file.parents if each.suffix == ".spill")
+    return folder.with_suffix(".jsonl")

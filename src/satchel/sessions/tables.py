@@ -7,11 +7,14 @@ migration
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, Column, Index, Integer, LargeBinary, MetaData, Table, Text
+from sqlalchemy import BigInteger, Column, Float, Index, Integer, LargeBinary, MetaData, Table, Text
 
 __all__ = [
     "SERVER_ONLY",
+    "conversation_costs",
+    "conversation_files",
     "conversation_lines",
+    "conversation_parts",
     "conversations",
     "metadata",
     "rows",
@@ -122,6 +125,35 @@ conversation_lines = Table(
     Column("session_id", Text, primary_key=True),
     Column("seq", Integer, primary_key=True, autoincrement=False),
     Column("line", LargeBinary, nullable=False),
+)
+
+# What is beside a log: long results, attached files, what `/undo` needs. `name` is the path below the folder, with
+# `%` and two digits for bytes that are no plain ASCII.
+conversation_files = Table(
+    "conversation_files",
+    rows,
+    Column("session_id", Text, primary_key=True),
+    Column("name", Text, primary_key=True),
+    Column("sha256", Text, nullable=False),
+    Column("size", BigInteger, nullable=False),
+)
+
+conversation_parts = Table(
+    "conversation_parts",
+    rows,
+    Column("session_id", Text, primary_key=True),
+    Column("name", Text, primary_key=True),
+    Column("part", Integer, primary_key=True, autoincrement=False),
+    Column("content", LargeBinary, nullable=False),
+)
+
+# What a conversation cost on a local day ("2026-11-21"), in US dollars.
+conversation_costs = Table(
+    "conversation_costs",
+    rows,
+    Column("day", Text, primary_key=True),
+    Column("session_id", Text, primary_key=True),
+    Column("cost", Float, nullable=False),
 )
 
 SERVER_ONLY = (

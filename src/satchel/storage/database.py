@@ -7,7 +7,7 @@ import math
 import random
 import time
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
@@ -66,6 +66,10 @@ class Database(ABC):
 
     When `write` returns, the change survives the death of every process (`kill -9`). A power failure can lose the most
     recent changes but never consistency; `durable=True` waits for the disk and prevents that.
+
+    Attributes:
+        on_waiting: Called with a text for the user when the server has not answered for some seconds, and when it does
+            again.
     """
 
     _errors: tuple[type[Exception], ...]
@@ -77,6 +81,7 @@ class Database(ABC):
         """Use `open`. Without `readers`, the writing thread reads as well."""
         self.place = place
         self.clock = clock
+        self.on_waiting: Callable[[str], None] = lambda _: None
         self._engine = engine
         self._lock_timeout_s = lock_timeout_s
         self._give_up_at = math.inf
@@ -145,12 +150,12 @@ class Database(ABC):
                 await database._close()
 
     async def read(self, function: Callable[[Connection], T]) -> T:
-        """Run `function` on a reading thread, in one snapshot of the database.
+        """Run `function` on a reading thread, in one snapshot of the database. A server that went away is waited for.
 
         Raises:
             StorageError: The database is unusable.
         """
-        return await self._run(self._read_pool, self._read, function)
+        return await self._patiently(lambda: self._run(self._read_pool, self._read, function))
 
     def read_blocking(self, function: Callable[[Connection], T]) -> T:
         """`read` for a caller that has a thread of its own, which waits for the result. Never call it on the thread of
@@ -162,27 +167,46 @@ class Database(ABC):
         return self._read_pool.submit(self._read, function).result()
 
     async def write(
-        self, function: Callable[[Connection], T], *, durable: bool = False, wait_s: float | None = None
+        self,
+        function: Callable[[Connection], T],
+        *,
+        durable: bool = False,
+        wait_s: float | None = None,
+        repeats: Callable[[], bool] | None = None,
     ) -> T:
         """Run `function` on the writing thread and commit, or change nothing if it raises.
 
-        A caller that is cancelled meanwhile waits until the transaction has ended.
+        A caller that is cancelled meanwhile waits until the transaction has ended. A server that went away is waited
+        for, unless there is a `wait_s`.
 
         Args:
             function: Makes the changes. It may run again if the database was locked at its start.
             durable: Return only when the change is on the disk, not only in the operating system's cache.
             wait_s: How long to wait for other writes, of this process too; None means `lock_timeout_s` for those of
                 other processes and no limit for those of this one.
+            repeats: `function` finds out what it stored before, so it may run again when a connection was lost in it.
+                The server is waited for as long as this says so.
 
         Raises:
             StorageError: The database is unusable; nothing was changed.
+            StorageUnreachable: The server went away. Only `is_unsure` tells that something may have been changed.
             StorageLocked: Others were writing for too long; nothing was changed.
         """
         limit_s = self._lock_timeout_s if wait_s is None else min(wait_s, self._lock_timeout_s)
-        deadline = time.monotonic() + limit_s
-        return await self._finished(
-            self._write_pool.submit(self._write, function, durable, deadline), wait_s=wait_s
-        )
+
+        def attempt() -> Awaitable[T]:
+            deadline = time.monotonic() + limit_s
+            writing = self._write_pool.submit(self._write, function, durable, deadline)
+            return self._finished(writing, wait_s=wait_s)
+
+        return await (attempt() if wait_s is not None else self._patiently(attempt, repeats=repeats))
+
+    async def _patiently(
+        self, attempt: Callable[[], Awaitable[T]], *, repeats: Callable[[], bool] | None = None
+    ) -> T:
+        """The result of an attempt, which is repeated where a server may come back."""
+        del repeats
+        return await attempt()
 
     def write_blocking(self, function: Callable[[Connection], T]) -> T:
         """`write` for a caller that has a thread of its own; see `read_blocking`.

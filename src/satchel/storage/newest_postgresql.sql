@@ -355,6 +355,25 @@ CREATE TABLE memory_tokens (
 
 ALTER TABLE memory_tokens ALTER COLUMN "tokens" SET STATISTICS 0;
 
+CREATE TABLE conversation_costs (
+	day TEXT COLLATE "C" NOT NULL,
+	session_id TEXT COLLATE "C" NOT NULL,
+	cost FLOAT NOT NULL,
+	PRIMARY KEY (day, session_id)
+);
+
+ALTER TABLE conversation_costs ALTER COLUMN "day" SET STATISTICS 0, ALTER COLUMN "session_id" SET STATISTICS 0;
+
+CREATE TABLE conversation_files (
+	session_id TEXT COLLATE "C" NOT NULL,
+	name TEXT COLLATE "C" NOT NULL,
+	sha256 TEXT COLLATE "C" NOT NULL,
+	size BIGINT NOT NULL,
+	PRIMARY KEY (session_id, name)
+);
+
+ALTER TABLE conversation_files ALTER COLUMN "session_id" SET STATISTICS 0, ALTER COLUMN "name" SET STATISTICS 0, ALTER COLUMN "sha256" SET STATISTICS 0;
+
 CREATE TABLE conversation_lines (
 	session_id TEXT COLLATE "C" NOT NULL,
 	seq INTEGER NOT NULL,
@@ -363,6 +382,16 @@ CREATE TABLE conversation_lines (
 );
 
 ALTER TABLE conversation_lines ALTER COLUMN "session_id" SET STATISTICS 0, ALTER COLUMN "line" SET STATISTICS 0;
+
+CREATE TABLE conversation_parts (
+	session_id TEXT COLLATE "C" NOT NULL,
+	name TEXT COLLATE "C" NOT NULL,
+	part INTEGER NOT NULL,
+	content BYTEA NOT NULL,
+	PRIMARY KEY (session_id, name, part)
+);
+
+ALTER TABLE conversation_parts ALTER COLUMN "session_id" SET STATISTICS 0, ALTER COLUMN "name" SET STATISTICS 0, ALTER COLUMN "content" SET STATISTICS 0;
 
 CREATE TABLE conversations (
 	session_id TEXT COLLATE "C" NOT NULL,

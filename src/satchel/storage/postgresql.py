@@ -6,14 +6,16 @@ See decision 80 for what is there and what stays in the home.
 from __future__ import annotations
 
 import logging
+import math
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
+import anyio
 import psycopg
 from psycopg.adapt import Loader
 from sqlalchemy import Connection, Engine, create_engine, event
@@ -26,6 +28,7 @@ from satchel.errors import (
     ConfigError,
     StorageError,
     StorageLocked,
+    StorageUnreachable,
     StorageUnwritable,
 )
 from satchel.storage.database import JITTER_S, Database, DatabaseReport
@@ -53,6 +56,12 @@ _CONNECT_S = 10
 _MIN_VERSION = 130_000
 """PostgreSQL 13, the first with `pg_current_xact_id` and its kind."""
 _SCRUB_WAIT_S = 2.0
+_PATIENCE_S = 60.0
+"""How long a server that went away is waited for: longer than a restart. Then calls fail at once until it is back."""
+_SAYS_S = 3.0
+"""The user is told after this."""
+_PAUSE_S = (0.05, 1.0)
+"""Between two attempts: at first, and at most."""
 _LOST = ("08", "57P01", "57P02", "57P03")
 """SQLSTATE: the connection, or the server, went away."""
 _WAITED = ("55P03", "57014", "40P01")
@@ -88,6 +97,8 @@ class PostgresDatabase(Database):
                 "The URL of the database can't be read; write postgresql://USER@HOST:PORT/DATABASE."
             ) from None
         self._scrub_due = False
+        self._away_since = math.inf
+        self._has_said = False
         super().__init__(
             _shown(address), _engine(address), clock=clock, lock_timeout_s=lock_timeout_s, readers=readers
         )
@@ -136,6 +147,35 @@ class PostgresDatabase(Database):
         return bytes.fromhex(await self.write(key))
 
     # Transactions.
+
+    async def _patiently(
+        self, attempt: Callable[[], Awaitable[T]], *, repeats: Callable[[], bool] | None = None
+    ) -> T:
+        """See `Database._patiently`. A database that is being closed doesn't wait."""
+        pause_s, most_s = _PAUSE_S
+        while True:
+            try:
+                result = await attempt()
+            except StorageUnreachable as error:
+                now = time.monotonic()
+                self._away_since = min(self._away_since, now)
+                away_s = now - self._away_since
+                may_repeat = repeats() if repeats is not None else not error.is_unsure
+                if not may_repeat or away_s > _PATIENCE_S or self._give_up_at < math.inf:
+                    raise
+                if away_s > _SAYS_S and not self._has_said:
+                    self._has_said = True
+                    self.on_waiting(
+                        f"The database {self.place} doesn't answer. Waiting for it, for {_PATIENCE_S:g} s at most."
+                    )
+                await anyio.sleep(pause_s)
+                pause_s = min(2 * pause_s, most_s)
+            else:
+                self._away_since = math.inf
+                if self._has_said:
+                    self._has_said = False
+                    self.on_waiting(f"The database {self.place} answers again.")
+                return result
 
     def _connect(self, *, writes: bool) -> Connection:
         options: dict[str, Any] = (
@@ -192,7 +232,10 @@ class PostgresDatabase(Database):
                     self._drop(connection)
                     # What had begun may have been stored: only the caller knows whether it may be done twice.
                     if has_begun or is_last:
-                        raise
+                        unreachable = self._explain(error)
+                        assert isinstance(unreachable, StorageUnreachable)
+                        unreachable.is_unsure = has_begun
+                        raise unreachable from error
         raise AssertionError
 
     @staticmethod
@@ -314,7 +357,7 @@ class PostgresDatabase(Database):
                 f"The database {self.place} can't be written ({words}). Nothing was stored."
             )
         if _is_lost(error):
-            return StorageError(
+            return StorageUnreachable(
                 f"The database {self.place} can't be reached ({words}). Check that the server runs. What was not "
                 "acknowledged may have to be repeated."
             )

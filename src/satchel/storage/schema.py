@@ -32,6 +32,7 @@ REVISIONS: tuple[str, ...] = (
     "0020_discretion",
     "0021_times",
     "0022_conversations",
+    "0023_conversation_files",
 )
 """Every migration in `migrations/versions`, in the order in which they are applied. Add new ones at the end.
 

@@ -256,7 +256,8 @@ async def _content(service: Service, id: str, parts: tuple[str, ...], path: str)
     info = await service.satchel.sessions.info(id)
     if any(part in ("", ".", "..") or "/" in part or "\0" in part for part in parts):
         raise NotFound("There is no such file.")
-    place = Place(root=info.path.with_suffix(".spill"), parts=parts, name=path)
+    folder = await service.satchel.sessions.folder_of(info, "/".join(parts))
+    place = Place(root=folder, parts=parts, name=path)
     return await anyio.to_thread.run_sync(content_of, place)
 
 
@@ -455,7 +456,7 @@ async def branch(request: Request, service: Serves, id: str) -> Response:
         raise NotFound(f"This conversation has no turn {number[:20]!r}.")
     again, files = said[0].start.message, _attached(form)
     if not form.has("message"):  # the same words, with what was attached to them
-        folder = info.path.with_suffix(".spill")
+        folder = await service.satchel.sessions.folder_of(info)
         for file in again.files:
             with suppress(FileNotFoundError):  # it was forgotten
                 content = await anyio.to_thread.run_sync(kept_path(folder, file).read_bytes)

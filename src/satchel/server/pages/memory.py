@@ -139,7 +139,7 @@ async def _page(
         status=422 if problem else 409 if changed_meanwhile else asked.status,
         one=shown(record, later=later, titles=titles),
         record=record,
-        picture=await anyio.to_thread.run_sync(picture_file, service.satchel.settings.home, record),
+        picture=await picture_file(service.satchel.sessions, record),
         is_over=record.valid_to is not None and record.valid_to <= now,
         trust=TRUST[record.trust],
         tiers=TIERS,

@@ -6,6 +6,7 @@ from base64 import b64encode
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from pathlib import Path
 from typing import Final
 
 import anyio.to_thread
@@ -51,18 +52,19 @@ async def shared_file(store: SessionStore, session_id: str) -> str:
     Raises:
         NotFound, UsageError: As in `SessionStore.info`.
     """
-    told = [(info, first, await store.load(info.id)) for info, first in await store.told(session_id)]
-    return await anyio.to_thread.run_sync(_html, told)
+    infos = await store.told(session_id)
+    told = [(await store.folder_of(info, FOLDER), first, await store.load(info.id)) for info, first in infos]
+    return await anyio.to_thread.run_sync(_html, infos[0][0], told)
 
 
-def _html(told: Sequence[tuple[SessionInfo, int, Log]]) -> str:
+def _html(info: SessionInfo, told: Sequence[tuple[Path, int, Log]]) -> str:
     left, branches = _MOST_PICTURES, []
-    for info, first, log in told:
-        pictures = _Pictures(info, left)
+    for folder, first, log in told:
+        pictures = _Pictures(folder, left)
         turns = [_turn(turn, pictures) for turn in turns_in(log.records) if turn.number >= max(first, 1)]
         branches.append((first, turns))
         left = pictures.left
-    return standalone("shared.html", info=told[0][0], style=asset_text("satchel.css"), branches=branches)
+    return standalone("shared.html", info=info, style=asset_text("satchel.css"), branches=branches)
 
 
 def _turn(turn: SessionTurn, pictures: _Pictures) -> _Turn:
@@ -93,8 +95,8 @@ def _turn(turn: SessionTurn, pictures: _Pictures) -> _Turn:
 class _Pictures:
     """Reads the pictures of a session, as many as fit."""
 
-    def __init__(self, info: SessionInfo, left: int) -> None:
-        self._folder = info.path.with_suffix(".spill")
+    def __init__(self, folder: Path, left: int) -> None:
+        self._folder = folder
         self.left = left
 
     def of(self, files: Iterable[FileBlock]) -> list[tuple[str, str]]:

@@ -203,10 +203,10 @@ class McpTool:
 
 
 def _take_pending(path: Path) -> PendingCall | None:
-    """Read a waiting call and delete it: it goes on once."""
+    """Read a waiting call and empty its file: it goes on once. A copy on a server is emptied with it."""
     try:
         text = path.read_text(encoding="utf-8")
-        path.unlink()
+        path.write_text("", encoding="utf-8")
     except (OSError, UnicodeDecodeError):
         return None
     return PendingCall.read(text)
