@@ -101,7 +101,7 @@ async def test_an_upgrade_without_room_for_its_backup_says_what_it_needs(
     make_old(path, REVISIONS[0])
     before = path.read_bytes()
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=1))
-    with pytest.raises(StorageError, match=r"needs [0-9,]+ MB beside it for a backup.*Nothing was changed"):
+    with pytest.raises(StorageError, match=r"needs [0-9,.]+ MB beside it for a backup.*Nothing was changed"):
         async with Database.open(path):
             pass
     assert path.read_bytes() == before
