@@ -70,6 +70,7 @@ prepare_tests() {
     command -v rg >/dev/null 2>&1 || missing="$missing ripgrep"
     command -v git >/dev/null 2>&1 || missing="$missing git"
     command -v bwrap >/dev/null 2>&1 || missing="$missing bubblewrap"
+    command -v faketime >/dev/null 2>&1 || missing="$missing faketime"
     # shellcheck disable=SC2086  # a list of words
     if [ -n "$missing" ] && ! install_debian $missing; then
         say "setup: not here, and not installable:$missing. The tests that need them are skipped."

@@ -708,6 +708,15 @@ SPELLED: tuple[tuple[str, str], ...] = (
     ("ssh ann@kite-2, pw = Trout!99", "Trout!99"),
     ("pwd=Moon&Light7 in the env", "Moon&Light7"),
     ("The secret answer is Grandma-Elsie-1931", "Grandma-Elsie-1931"),
+    ("The key on the router is 5839-2017.", "5839-2017"),
+    ("The key on the back of the modem is 2290-5518-7734", "2290-5518-7734"),
+    ("the pin for the alarm panel is 82 64 19", "82 64 19"),
+    ("The code for the garage door is 4471-9036.", "4471-9036"),
+    ("the code on the lockbox was changed to 6612", "6612"),
+    ("The unlock code of the gate at number 9: 5527-0193", "5527-0193"),
+    ("The combination of the safe is 12-44-09", "12-44-09"),
+    ("To log in type correct horse battery staple", "correct horse battery staple"),
+    ("to decrypt the backup, enter 'maple rocket tunnel fern'", "maple rocket tunnel fern"),
 )
 
 UNSPELLED: tuple[str, ...] = (
@@ -741,4 +750,12 @@ UNSPELLED: tuple[str, ...] = (
     "ssh ann@kite-2, pw is asked for",
     "the pwd command prints the folder",
     "The secret answer is love",
+    "The area code for Vienna is 01 and the number is 5839-2017.",
+    "The code of the gate is 300 lines long.",
+    "The router has a key and its page is 5839-2017, says Ann",
+    "To log in type make login in the terminal",
+    "To log in, enter valid admin credentials here",
+    "To log in type `docker login registry again`",
+    "Sign in to enter private beta program",
+    "Unlock rewards by entering gift card numbers at night",
 )

@@ -93,6 +93,51 @@ async def test_an_upgrade_keeps_one_backup_and_nothing_of_one_that_was_killed(tm
         assert copy.execute("SELECT user_id FROM memory_spaces").fetchall() == [("kept",)]
 
 
+KILLED_IN_THE_MIDDLE = """
+import os, signal, sys
+import anyio
+from sqlalchemy import event
+from sqlalchemy.engine import Engine
+from satchel.storage import Database
+
+left = int(sys.argv[2])
+@event.listens_for(Engine, "before_cursor_execute")
+def count(*_):
+    global left
+    left -= 1
+    if not left:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+async def main():
+    async with Database.open(sys.argv[1]):
+        pass
+anyio.run(main)
+"""
+
+
+@requirement("storage:migrations:backup")
+async def test_an_upgrade_that_is_killed_before_any_statement_loses_nothing_and_the_next_start_finishes_it(
+    tmp_path: Path,
+) -> None:
+    killed = 0
+    while True:
+        path = tmp_path / str(killed) / "satchel.db"
+        path.parent.mkdir()
+        make_old(path, REVISIONS[0])
+        command = [sys.executable, "-c", KILLED_IN_THE_MIDDLE, str(path), str(3**killed)]
+        ran = subprocess.run(command, check=False)
+        async with Database.open(path) as database:
+            assert await database.read(rows) == ["kept"]
+            report = await database.doctor()
+            assert (report.revision, report.problems) == (HEAD, ())
+        assert len([*path.parent.glob("*.backup*")]) == 1
+        if ran.returncode == 0:
+            break
+        assert ran.returncode == -signal.SIGKILL
+        killed += 1
+    assert killed > 3  # the upgrade has more than 3³ statements
+
+
 @requirement("storage:migrations:full")
 async def test_an_upgrade_without_room_for_its_backup_says_what_it_needs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -101,7 +146,7 @@ async def test_an_upgrade_without_room_for_its_backup_says_what_it_needs(
     make_old(path, REVISIONS[0])
     before = path.read_bytes()
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=1))
-    with pytest.raises(StorageError, match=r"needs [0-9,]+ MB beside it for a backup.*Nothing was changed"):
+    with pytest.raises(StorageError, match=r"needs [0-9,.]+ MB beside it for a backup.*Nothing was changed"):
         async with Database.open(path):
             pass
     assert path.read_bytes() == before

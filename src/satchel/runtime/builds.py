@@ -119,7 +119,9 @@ class Builds:
         if requested.is_new:
             await self._open(requested.capability, requested.build_id, build_task(wanted), asked_by, name)
         elif requested.build_id:
-            await self.dispatch()
+            # Who asked before may have been kept from storing the build: by a full disk, or the program was killed.
+            task = await self._task_of(requested.capability)
+            await self._open(requested.capability, requested.build_id, task, asked_by, name)
         return requested
 
     async def propose(self, wanted: Wanted, *, id: str, task: str, question: Mapping[str, Any]) -> None:
@@ -232,9 +234,6 @@ class Builds:
         capability = await self.catalogue.get(name)
         model_name = await self._model_name(model)
         requested = await self.catalogue.rebuild(capability.id)
-        if not requested.is_new:
-            await self.dispatch()
-            return requested
         task = await self._task_of(capability, wish=wish, failing_input=failing_input)
         await self._open(capability, requested.build_id, task, asked_by, model_name)
         return requested

@@ -41,7 +41,7 @@ from satchel.runtime.notices import NoticeBoard
 from satchel.runtime.projects import Project, ProjectMemories, Projects, SessionScope, project_of, scope_of
 from satchel.sessions import SessionInfo, SessionStore, UsageRow, Words, live_redactor, read_title
 from satchel.storage import Database, is_server
-from satchel.storage.copies import copy_database
+from satchel.storage.copies import copy_database, why_unwritable
 
 __all__ = ["Home", "clear_loss", "movable", "untrusted_project"]
 
@@ -633,11 +633,12 @@ def _unwritable(settings: Settings) -> Notice | None:
     place = settings.home_database
     if not os.access(place, os.R_OK) or not place.stat().st_size:
         return None
-    if os.access(place, os.W_OK) and os.access(place.parent, os.W_OK):
+    why = why_unwritable(place)
+    if not why:
         return None
     text = (
-        f"{place} can't be written: the file, its folder or the file system is read-only. What is stored is read from "
-        "a copy of it; nothing can be stored, changed or forgotten."
+        f"{place} can't be written: {why}. What is stored is read from a copy of it; nothing can be stored, changed or "
+        f"forgotten{' until you free some space and start again' if 'full' in why else ''}."
     )
     return Notice(part="memory", text=text)
 

@@ -107,13 +107,13 @@ class WorkerLock:
             raise StorageUnwritable(f"{path} can't be written: {error.strerror}.") from error
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.ftruncate(fd, 0)
+            os.pwrite(fd, f"{os.getpid()}\n".encode("ascii"), 0)
         except OSError as error:
             os.close(fd)
             if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
                 return None
             raise StorageUnwritable(f"{path} can't be locked: {error.strerror}.") from error
-        os.ftruncate(fd, 0)
-        os.pwrite(fd, f"{os.getpid()}\n".encode("ascii"), 0)
         give_up_start(home, name)
         return cls(fd)
 

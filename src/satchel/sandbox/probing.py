@@ -48,7 +48,8 @@ async def probe_by_doing(sandbox: Player) -> Probe:
                 folder=None,
                 on_output=None,
             )
-        except SandboxError as error:
+        # OSError: root of a user namespace that has no other users can give a box none of its own.
+        except (SandboxError, OSError) as error:
             return Probe(name=sandbox.name, works=False, reason=str(error), fix=fix_for(str(error)))
     uid, _, word = (result.result or "").partition(" ")
     if word != "up" or uid == "0":

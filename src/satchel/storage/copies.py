@@ -2,23 +2,35 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
+import sqlite3
 from contextlib import closing, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from satchel.errors import StorageCorrupt, StorageUnwritable
 from satchel.storage import sqlite
-from satchel.storage.failures import explain
+from satchel.storage.failures import code_of, explain, explain_os, is_full
 
-__all__ = ["copy_database", "damage_of", "is_in_use"]
+__all__ = ["copy_database", "damage_of", "is_in_use", "why_unwritable"]
 
 _BUSY_TIMEOUT_MS = 30_000
 
 
+def why_unwritable(path: Path) -> str:
+    """Why SQLite can't write a database that is there; "" if it can. It writes beside a database that it only reads."""
+    if not (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)):
+        return "the file, its folder or the file system is read-only"
+    # Where it is open, SQLite has the room, and a copy without its locks could be torn.
+    is_open = Path(f"{path}-shm").exists()
+    return "the disk is full" if is_full(path.parent) and not is_open else ""
+
+
 def copy_database(source: Path, target: Path) -> None:
-    """Write a complete and compact copy, while others may read and write the database. Its folder may be read-only.
+    """Write a complete and compact copy, while others may read and write the database. Its folder may be read-only, and
+    its disk full.
 
     Args:
         source: The database.
@@ -27,10 +39,9 @@ def copy_database(source: Path, target: Path) -> None:
     Raises:
         StorageError: The database can't be read, or the copy can't be written.
     """
-    if os.access(source.parent, os.W_OK) and os.access(source, os.W_OK):
+    if not why_unwritable(source):
         _copy(source, target)
         return
-    # SQLite writes beside a database that it reads.
     with TemporaryDirectory(prefix="satchel-", dir=target.parent) as folder:
         found = Path(folder) / source.name
         try:
@@ -38,6 +49,8 @@ def copy_database(source: Path, target: Path) -> None:
                 with suppress(FileNotFoundError):
                     shutil.copyfile(f"{source}{ending}", f"{found}{ending}")
         except OSError as error:
+            if error.errno == errno.ENOSPC:
+                raise explain_os(error, target.parent) from error
             raise StorageUnwritable(f"The database {source} can't be read: {error.strerror}.") from error
         _copy(found, target)
 
@@ -51,6 +64,8 @@ def _copy(source: Path, target: Path) -> None:
             connection.execute("VACUUM INTO ?", (str(target),))
     except module.Error as error:
         target.unlink(missing_ok=True)
+        if code_of(error) == sqlite3.SQLITE_FULL:  # what is full is where the copy goes
+            raise explain_os(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), target.parent) from error
         raise explain(error, str(source)) from error
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import shutil
 import sqlite3
 from pathlib import Path
 
@@ -10,24 +11,34 @@ from sqlalchemy.exc import DBAPIError
 
 from satchel.errors import StorageCorrupt, StorageError, StorageLocked, StorageUnwritable
 
-__all__ = ["explain", "explain_os", "is_locked"]
+__all__ = ["code_of", "explain", "explain_os", "is_full", "is_locked"]
 
 # The low byte of an extended result code is the primary code (sqlite.org/rescode.html).
 _PRIMARY = 0xFF
 _LOCKED = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
 _CORRUPT = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
+_ROOM_BYTES = 64 << 10
+"""32 KB for what the connections of a database share, and some pages of its log."""
 _UNWRITABLE = frozenset({sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM})
 
 
-def _code(error: BaseException) -> int:
+def code_of(error: BaseException) -> int:
     """The primary result code of the SQLite error in `error` or its cause; 0 if there is none."""
     original = error.orig if isinstance(error, DBAPIError) else error
     return getattr(original, "sqlite_errorcode", 0) & _PRIMARY
 
 
+def is_full(folder: Path) -> bool:
+    """Whether a disk has less room than SQLite needs beside a database to open it."""
+    try:
+        return shutil.disk_usage(folder).free < _ROOM_BYTES
+    except OSError:
+        return False
+
+
 def is_locked(error: BaseException) -> bool:
     """Whether another connection locked the database for longer than we waited."""
-    return _code(error) in _LOCKED
+    return code_of(error) in _LOCKED
 
 
 def explain(error: BaseException, place: str) -> StorageError:
@@ -37,7 +48,7 @@ def explain(error: BaseException, place: str) -> StorageError:
         error: The driver's exception, or SQLAlchemy's wrapper around it.
         place: The path of the database, for the message.
     """
-    code = _code(error)
+    code = code_of(error)
     words = str(error.orig if isinstance(error, DBAPIError) else error)
     if code in _LOCKED:
         return StorageLocked(
@@ -50,7 +61,7 @@ def explain(error: BaseException, place: str) -> StorageError:
             "and makes a new one from the journal and the conversation logs; `satchel restore FILE` "
             "takes a backup instead."
         )
-    if code == sqlite3.SQLITE_FULL:
+    if code == sqlite3.SQLITE_FULL or (code == sqlite3.SQLITE_IOERR and is_full(Path(place).parent)):
         return StorageUnwritable(
             f"The disk that holds the database {place} is full. Free some space and try again. This change was not "
             "made; what was stored before is safe."

@@ -264,8 +264,8 @@ class SqliteDatabase(Database):
         free = shutil.disk_usage(target.parent).free
         if free < needed:
             raise StorageUnwritable(
-                f"The database {self.place} has to be upgraded, which needs {needed / 1e6:,.0f} MB beside it for a "
-                f"backup and for the change; {free / 1e6:,.0f} MB are free. Free some space and try again. Nothing was "
+                f"The database {self.place} has to be upgraded, which needs {needed / 1e6:,.1f} MB beside it for a "
+                f"backup and for the change; {free / 1e6:,.1f} MB are free. Free some space and try again. Nothing was "
                 "changed."
             )
 

@@ -9,23 +9,35 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from satchel.memory.text.credentials.secret import Secret, spans
+from satchel.memory.text.credentials.secret import NETWORK, Secret, spans
 
 __all__ = ["find_numbers"]
 
 # Fewer than six digits near each other are no number of a person, an account or a card.
 _DIGITS: Final = re.compile(r"(?:\d[A-Z .\-/]{0,3}){6}")
+# As numbers are printed to be typed: groups of one length. A date has others.
+_GROUPS: Final = r"\d\d(?:[ .-]\d\d){2,7}|\d{3}(?:[ .-]\d{3}){1,5}|\d{4}(?:[ .-]\d{4}){1,5}"
 _PIN: Final = re.compile(
     r"\b(?:pin|cvv2?|cvc|puk|geheimzahl)\b(?:\s+(?:code|number|nummer))?"
     r"(?:\s+(?:for|of|to|on|für|meiner|deiner|der|zur|de|del|du|della)\s+[^\n.:;=!?\d]{1,40}?)?"
-    r"\s*(?:is|was|:|=|ist|lautet|es|est|è)?\s*(\d{3,8})\b",
+    rf"\s*(?:is|was|:|=|ist|lautet|es|est|è)?\s*((?:{_GROUPS}|\d{{3,8}})(?!\d))\b",
     re.IGNORECASE,
 )
+_OPENED: Final = r"door|gate|alarm|garage|safe|lock(?:er|box)?|padlock|vault|key-?pad"
 _CODE: Final = re.compile(
-    r"\b(?:verification|security|log-?in|sign-?in|confirmation|one-time|door|gate|alarm|entry|key-?pad|garage|unlock|2fa|otp|tan|safe|lock)"
-    r"[ -](?:pass)?code(?:\s+(?:for|of|to|on|at)\s+[^\n.:;=!?\d]{1,40}?)?\s*(?:is|was|:|=)\s*(\d{3,8})\b",
+    rf"\b(?:verification|security|log-?in|sign-?in|confirmation|one-time|entry|unlock|2fa|otp|tan|access|{_OPENED})"
+    r"[ -](?:pass)?code(?:\s+(?:for|of|to|on|at|in)\s+[^\n.:;=!?]{1,40}?)?"
+    rf"(?:\s+(?:is|was)|\s*[:=])\s*({_GROUPS}|\d{{3,8}})\b",
     re.IGNORECASE,
 )
+# Said of the thing that it opens. To the end of the clause: "the code of the lock is 300 lines long".
+_FOR_WHAT: Final = re.compile(
+    r"\b(?:code|key|combination|combo)\b(?P<what>[^\n.:;=!?]{1,60}?)"
+    r"(?:\s(?:is|was|are|says|reads|(?:was |has been )?changed to)(?:\s+now)?\s|\s*[:=])\s*"
+    rf"(?P<value>(?:{_GROUPS}|\d{{3,8}})(?!\d))(?=\s*(?:[.,;!?)\n]|\Z))",
+    re.IGNORECASE,
+)
+_IS_OPENED: Final = re.compile(rf"\b(?:{_OPENED})\b", re.IGNORECASE)
 _ENTRANCE: Final = re.compile(
     r"\b(?:code de (?:la |l['’])?(?:porte|alarme|entrée)|digicode|code du (?:portail|coffre)"
     r"|(?:tür|haustür|tor|alarm|tresor)-?code|código de (?:la )?(?:puerta|alarma|entrada)"
@@ -101,6 +113,8 @@ def find_numbers(text: str) -> Iterator[Secret]:
             end = match.start(1) + len(match[1].rstrip(" \t\r\n,;"))
             yield Secret(kind="code", start=match.start(1), end=end)
         yield from spans("code", _BASE32.finditer(text), 1)
+    if any(word in lowered for word in ("code", "key", "comb")):
+        yield from spans("code", (m for m in _FOR_WHAT.finditer(text) if _opens(m)), "value")
     if any(word in lowered for word in ("code", "código", "codice")):
         yield from spans("code", _ENTRANCE.finditer(text), 1)
     if "comb" in lowered:
@@ -116,6 +130,13 @@ def find_numbers(text: str) -> Iterator[Secret]:
     yield from spans("social-security-number", _NAMED_PERSON.finditer(text), 1)
     for pattern, is_one in _PERSONS:
         yield from spans("social-security-number", (m for m in pattern.finditer(text) if is_one(m[0])))
+
+
+def _opens(match: re.Match[str]) -> bool:
+    """Whether a number opens what it is said of: a lock, or a network, whose keys have eight digits or more (WPA)."""
+    around = match.string[max(0, match.start() - 12) : match.start("value")]
+    digits = sum(char.isdigit() for char in match["value"])
+    return bool(_IS_OPENED.search(match["what"]) or (digits >= 8 and NETWORK.search(around)))
 
 
 def _is_in_hash(text: str, match: re.Match[str]) -> bool:

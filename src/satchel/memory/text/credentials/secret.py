@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 __all__ = [
+    "NETWORK",
     "PLACEHOLDER",
     "PUNCTUATION_END",
     "SAID_OF_IT",
@@ -28,6 +29,7 @@ class Secret:
     end: int
 
 
+NETWORK: Final = re.compile(r"wi-?fi|wlan|router|modem|network|hotspot|wpa", re.IGNORECASE)
 PUNCTUATION_END: Final = ".,;:!?)]}”’»*。、"
 
 PLACEHOLDER: Final = re.compile(

@@ -8,7 +8,14 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from satchel.memory.text.credentials.secret import PUNCTUATION_END, Secret, is_placeholder, is_random, spans
+from satchel.memory.text.credentials.secret import (
+    PUNCTUATION_END,
+    SAID_OF_IT,
+    Secret,
+    is_placeholder,
+    is_random,
+    spans,
+)
 from satchel.memory.text.credentials.spoken import kind_of
 from satchel.memory.text.languages import function_words
 
@@ -34,6 +41,7 @@ _HINTS: Final = (
     "ombina",
     "key",
 )
+_PHRASE_HINTS: Final = ("phrase", "type", "typing", "enter")
 _IS: Final = r"\s*(?:\s(?:is|was|ist|lautet|est|es|è|is now)\s*:?|[:=])\s*"
 _DIGIT: Final = (
     r"(?:zero|oh|one|two|three|four|five|six|seven|eight|nine|null|eins|zwei|zwo|drei|vier|fünf|sechs|sieben|acht|neun"
@@ -49,10 +57,12 @@ _BY_LETTER: Final = re.compile(
     rf"{_NAME}{_OF}{_IS}(?P<value>[\w!?#$%@](?:(?:[ \t]|-|, ?)[\w!?#$%@]){{4,40}})(?![^\s.,;!?])",
     re.IGNORECASE,
 )
-# Four plain words to the end of the clause, none of which only joins others.
+# Four plain words to the end of the clause, none of which only joins others: of a passphrase, or typed to get in.
 _PHRASE: Final = re.compile(
-    r"\bpass ?phrase\b[^\n.!?]{0,60}?(?:\s(?:is|was|ist|lautet|type|enter|say)|[:=])\s*"
-    r"(?:(?:type|enter)\s+)?(?P<value>[^\W\d_]{3,14}(?:[ -][^\W\d_]{3,14}){3,11})(?=\s*(?:[.,;!?\n]|\Z))",
+    r"\b(?:pass ?phrase\b[^\n.!?]{0,60}?(?:\s(?:is|was|ist|lautet|type|enter|say)|[:=])\s*(?:(?:type|enter)\s+)?"
+    r"|(?P<opens>(?:log|sign)(?:ging|ing)?[ -]?(?:in|on)(?:to)?|(?:unlock|decrypt)(?:ing)?)\b[^\n.!?]{0,40}?"
+    r"\b(?<!in to )(?:type|enter|typing|entering)\b:?\s+(?:the words:?\s+)?)[\"'“‘]?"
+    r"(?P<value>[^\W\d_]{3,14}(?:[ -][^\W\d_]{3,14}){3,11})(?=[\"'”’]?\s*(?:[.,;!?\n]|\Z))",
     re.IGNORECASE,
 )
 # Not of a code, which is a program more often than not.
@@ -88,10 +98,8 @@ def find_spelled(text: str) -> Iterator[Secret]:
     lowered = text.lower()
     if any(hint in lowered for hint in _HINTS):
         yield from _named(text)
-    if "phrase" in lowered:
-        joining = function_words()
-        found = (m for m in _PHRASE.finditer(text) if not any(word in joining for word in _words(m["value"])))
-        yield from spans("password", found, "value")
+    if any(hint in lowered for hint in _PHRASE_HINTS):
+        yield from spans("password", (m for m in _PHRASE.finditer(text) if _is_phrase(m)), "value")
     if "pass" in lowered:
         alone = (m for m in _ALONE.finditer(text) if is_random(m["value"]) and not _PASSED.match(m["value"]))
         found = (m for m in (*_BESIDE_USER.finditer(text), *alone) if not is_placeholder(m["value"]))
@@ -112,8 +120,13 @@ def _named(text: str) -> Iterator[Secret]:
             yield Secret(kind=_kind(match["name"]), start=start, end=start + len(value))
 
 
-def _words(phrase: str) -> list[str]:
-    return re.split("[ -]", phrase.lower())
+def _is_phrase(match: re.Match[str]) -> bool:
+    words, joining = re.split("[ -]", match["value"].lower()), function_words()
+    # To log in, people type what a form asks for, too: "your email address", "valid admin credentials here".
+    is_asked_for = match["opens"] is not None and (
+        any(is_placeholder(word) for word in words) or sum(map(bool, map(SAID_OF_IT.fullmatch, words))) > 1
+    )
+    return not is_asked_for and not any(word in joining for word in words)
 
 
 def _kind(name: str) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from satchel.memory.text.credentials.secret import (
+    NETWORK,
     PUNCTUATION_END,
     SAID_OF_IT,
     Secret,
@@ -95,7 +96,6 @@ _OTHER_KEYS: Final = re.compile(
     r"|object|unique|natural|routing|group|index)[ _-]\Z",
     re.IGNORECASE,
 )
-_NETWORK: Final = re.compile(r"wi-?fi|wlan|router|modem|network|hotspot|wpa", re.IGNORECASE)
 _SHORTCUT: Final = re.compile(r"(?:ctrl|alt|shift|cmd|meta|super)\b", re.IGNORECASE)
 _NAMED: Final = (
     *("pass", "admin", "root", "pwd", "pw", "key", "token", "secret", "credential", "code", "kennwort"),
@@ -182,7 +182,7 @@ def _is_strong(value: str) -> bool:
 def _is_of_network(text: str, match: re.Match[str], value: str) -> bool:
     """Whether a value is a number as routers have it for a key: at least eight digits (WPA)."""
     around = text[max(0, match.start() - 12) : match.start("value")]
-    return len(value) >= 8 and value.isdigit() and _NETWORK.search(around) is not None
+    return len(value) >= 8 and value.isdigit() and NETWORK.search(around) is not None
 
 
 def kind_of(name: str) -> str:
