@@ -8,7 +8,7 @@ import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from contextvars import ContextVar
-from dataclasses import KW_ONLY, dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -26,7 +26,6 @@ from satchel.errors import Refused, SatchelError, StorageError, UsageError
 from satchel.messages import Usage
 from satchel.plain import as_json
 from satchel.sandbox.port import (
-    Artifact,
     Broker,
     Denial,
     Feature,
@@ -157,49 +156,31 @@ class _Chain:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
-    """What came of a call.
+class Outcome(RunResult):
+    """What came of a call: how its run ended, and of what it was a run.
 
     Attributes:
-        status: A `sandbox.port.Status` ("ok", "error", "timeout", …); "bad_input" if the schema or the code refused the
-            input; "missing_secret" if a secret that it needs has no value.
-        result: What `run` returned; None unless `status` is "ok". Untrusted text.
-        error: Why, in a sentence or two; "" if all is well.
+        status: As of a run; "bad_input" if the schema or the code refused the input; "missing_secret" if a secret that
+            it needs has no value.
         version: The version that ran.
         edited: Its files are not those that were registered: the user has edited them.
         failing: It has failed three times in a row with this run.
         calls: The capabilities that it called, in order, with those that these called.
     """
 
+    status: str  # type: ignore[assignment]  # more than the sandbox's
     capability: str
     version: int
-    status: str
-    result: str | None = None
-    error: str = ""
-    traceback: str = ""
-    stdout: str = ""
-    stderr: str = ""
-    truncated: bool = False
-    exit: int = 0
-    wall_ms: float = 0.0
-    peak_mb: float = 0.0
-    backend: str = ""
-    denied: tuple[Denial, ...] = ()
-    artifacts: tuple[Artifact, ...] = ()
-    omitted: tuple[str, ...] = ()
     edited: bool = False
     failing: bool = False
     calls: tuple[Called, ...] = ()
-
-    @property
-    def ok(self) -> bool:
-        """Whether there is a result."""
-        return self.status == Status.OK.value
 
 
 def outcome_to_json(outcome: Outcome) -> dict[str, Any]:
     """For `satchel capability run --json` (DESIGN 3.3) and the HTTP interface."""
     return {
+        "capability": outcome.capability,
+        "version": outcome.version,
         **as_json(replace(outcome, artifacts=())),
         "wall_ms": round(outcome.wall_ms, 1),
         "artifacts": [{"path": each.path, "bytes": len(each.content)} for each in outcome.artifacts],
@@ -557,25 +538,13 @@ def _outcome(job: _Job, result: RunResult) -> Outcome:
     status, error = str(result.status), result.error
     if result.status is Status.ERROR and (complaint := _COMPLAINT.search(result.traceback.rstrip())):
         status, error = "bad_input", complaint["words"].strip() or error
-    return Outcome(
-        capability=job.name,
-        version=job.version,
-        status=status,
-        result=result.result if result.ok else None,
-        error=error,
-        traceback=_SANDBOX_FRAMES.sub(r"\1", result.traceback, count=1),
-        stdout=result.stdout,
-        stderr=result.stderr,
-        truncated=result.truncated,
-        exit=result.exit,
-        wall_ms=result.wall_ms,
-        peak_mb=float(result.peak_mb),
-        backend=result.backend,
-        denied=result.denied,
-        artifacts=result.artifacts,
-        omitted=result.omitted,
-        edited=job.edited,
-    )
+    ran = {each.name: getattr(result, each.name) for each in fields(result)}
+    ran |= {
+        "status": status,
+        "error": error,
+        "traceback": _SANDBOX_FRAMES.sub(r"\1", result.traceback, count=1),
+    }
+    return Outcome(capability=job.name, version=job.version, edited=job.edited, **ran)
 
 
 def _refused(job: _Job, status: str, error: str) -> Outcome:

@@ -259,8 +259,12 @@ class HostedModel(ABC):
             model=model,
         )
 
-    async def post(self, body: bytes, *, offered_tools: bool = False, url: str = "") -> httpx2.Response:
+    async def post(
+        self, body: bytes, *, offered_tools: bool = False, url: str = "", redirects: bool = True
+    ) -> httpx2.Response:
         """Send the request, to `_url()` unless another is given, and return the response with its body unread.
+
+        With `redirects=False`, an answer that leads elsewhere is a refusal.
 
         Raises:
             ModelError: The request was refused, or there was no response.
@@ -277,12 +281,11 @@ class HostedModel(ABC):
                     **self._headers(self._checked_key()),
                 },
                 timeout=httpx2.Timeout(READ_LIMIT_S, connect=CONNECT_LIMIT_S),
-                follow_redirects=True,
                 trust_env=self._uses_proxies,
             )
         try:
             asked = self._client.build_request("POST", url or self._url(), content=body)
-            response = await self._client.send(asked, stream=True)
+            response = await self._client.send(asked, stream=True, follow_redirects=redirects)
         except httpx2.TimeoutException as error:
             raise ModelUnavailable(f"{self._endpoint.name} did not answer in time.") from error
         except (httpx2.HTTPError, httpx2.InvalidURL) as error:

@@ -270,7 +270,7 @@ class RunResult:
     @property
     def ok(self) -> bool:
         """Whether the run ended as it should."""
-        return self.status is Status.OK
+        return self.status == Status.OK
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
