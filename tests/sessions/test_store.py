@@ -147,13 +147,10 @@ async def test_files_beside_a_log_are_found_branched_forgotten_and_deleted_with_
         picture.parent.mkdir(parents=True)
         picture.write_bytes(b"cat")
         spill.write_text(f"{secret} and more")
-        events = [
-            started("s1", "/w"),
-            said(secret),
-            answered("Yes."),
-            observed("c1", "the", spill=str(spill)),
-        ]
-        await journal.append([*events, *ended(text="Yes.")])
+        result = observed("c1", "the", spill=str(spill))
+        await journal.append(
+            [started("s1", "/w"), said(secret), answered("Yes."), result, *ended(text="Yes.")]
+        )
     await world.store.branch("s1", 2)
 
     def forget_copies() -> None:

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from io import BytesIO
 from typing import Any, Final
 
-import anyio.to_thread
 from fastapi import APIRouter, HTTPException, Request
 from starlette.datastructures import UploadFile
 from starlette.responses import Response
