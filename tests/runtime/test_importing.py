@@ -296,6 +296,19 @@ async def test_a_transcript_that_grows_is_one_conversation_in_its_folder(tmp_pat
         said = ("Which database?", "Let me look.", "PostgreSQL.", "Good.", "Done.")
         assert [text.count(one) for one in said] == [1] * 5
         assert [text.index(one) for one in said] == sorted(text.index(one) for one in said)
+        # Of an answer in two messages, one is forgotten alone.
+        last = [
+            line("user", "And the index?", 6),
+            line("assistant", "Umm.", 7),
+            line("assistant", "A B-tree.", 8),
+        ]
+        path.write_text("".join(json.dumps(one) + "\n" for one in [*lines, *more, *last]))
+        await take(satchel, path)
+        assert satchel.memory is not None
+        await satchel.forget([one.id for one in await satchel.memory.list() if one.content == "Umm."])
+        text = await shown(satchel, info.id)
+        assert "A B-tree." in text
+        assert "Umm." not in text
 
 
 _KILLED = """
