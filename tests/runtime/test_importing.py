@@ -14,11 +14,12 @@ from typing import Any
 
 import pytest
 
+from satchel.events import Final
 from satchel.memory.transfer.report import ImportReport, TransferProgress
 from satchel.models import ModelRequest, ScriptedModel
 from satchel.runtime import Satchel
 from satchel.runtime.importing import import_into
-from satchel.sessions import to_markdown
+from satchel.sessions import FORGOTTEN, to_markdown
 from tests.postgresql import server_of
 from tests.requirements import requirement
 from tests.runtime.world import opened
@@ -309,6 +310,9 @@ async def test_a_transcript_that_grows_is_one_conversation_in_its_folder(tmp_pat
         text = await shown(satchel, info.id)
         assert "A B-tree." in text
         assert "Umm." not in text
+        records = (await satchel.sessions.load(info.id)).records
+        finals = [record.event.text for record in records if isinstance(record.event, Final)]
+        assert finals[-1] == f"{FORGOTTEN}\nA B-tree."
 
 
 _KILLED = """
