@@ -22,6 +22,7 @@ _LIMITS: Final = (
     "runtime.other_agents.hook._POKE_S",
     "runtime.other_agents.hook._SERVER_S",
     "runtime.session_memory._CAPTURE_WAIT_S",
+    "server.pages.memory._IMPORT_WAIT_S",
     "server.proxy.remembering._CAPTURE_WAIT_S",
     "server.proxy.remembering._SEARCH_WAIT_S",
     "tools.boxed.workspace._OPEN_S",

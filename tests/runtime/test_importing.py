@@ -14,11 +14,12 @@ from typing import Any
 
 import pytest
 
+from satchel.events import Final
 from satchel.memory.transfer.report import ImportReport, TransferProgress
 from satchel.models import ModelRequest, ScriptedModel
 from satchel.runtime import Satchel
 from satchel.runtime.importing import import_into
-from satchel.sessions import to_markdown
+from satchel.sessions import FORGOTTEN, to_markdown
 from tests.postgresql import server_of
 from tests.requirements import requirement
 from tests.runtime.world import opened
@@ -296,6 +297,22 @@ async def test_a_transcript_that_grows_is_one_conversation_in_its_folder(tmp_pat
         said = ("Which database?", "Let me look.", "PostgreSQL.", "Good.", "Done.")
         assert [text.count(one) for one in said] == [1] * 5
         assert [text.index(one) for one in said] == sorted(text.index(one) for one in said)
+        # Of an answer in two messages, one is forgotten alone.
+        last = [
+            line("user", "And the index?", 6),
+            line("assistant", "Umm.", 7),
+            line("assistant", "A B-tree.", 8),
+        ]
+        path.write_text("".join(json.dumps(one) + "\n" for one in [*lines, *more, *last]))
+        await take(satchel, path)
+        assert satchel.memory is not None
+        await satchel.forget([one.id for one in await satchel.memory.list() if one.content == "Umm."])
+        text = await shown(satchel, info.id)
+        assert "A B-tree." in text
+        assert "Umm." not in text
+        records = (await satchel.sessions.load(info.id)).records
+        finals = [record.event.text for record in records if isinstance(record.event, Final)]
+        assert finals[-1] == f"{FORGOTTEN}\nA B-tree."
 
 
 _KILLED = """

@@ -92,6 +92,11 @@ async def capture(agent: Agent) -> list[tuple[str, int | None, str, str]]:
     async with agent.open() as home:
         await take_queue(home, clock=agent.clock, tell=told.append)
         records = await home.memory.list(kind="episode")
+        # What is captured from a transcript is a conversation, too.
+        captured = {
+            one.source.session for one in records if (one.source.session or "").startswith("claude-code:s")
+        }
+        assert captured <= {info.id for info in await home.sessions.list()}
     found = [(one.source.session or "", one.source.turn, one.speaker, one.content.strip()) for one in records]
     return sorted(found, key=lambda one: (one[0], one[1] or 0, one[2] == "assistant"))
 

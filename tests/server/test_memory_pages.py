@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -733,8 +734,10 @@ def test_what_was_learnt_is_reviewed_one_by_one_and_not_shown_again(tmp_path: Pa
         assert "looked at it and kept it" in words_of(open_page(client, f"/memories/{ids[1]}"))
 
 
-@requirement("web-pages:memories:moved", "web-pages:forgery")
-def test_memories_are_downloaded_and_imported_by_a_form_with_a_file(tmp_path: Path) -> None:
+@requirement("web-pages:memories:moved", "web-pages:forgery", "sessions:imported")
+def test_memories_are_downloaded_and_imported_by_a_form_with_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
     with serving(tmp_path / "a", server__requests_per_s=10_000) as world, browser(world) as client:
@@ -759,3 +762,17 @@ def test_memories_are_downloaded_and_imported_by_a_form_with_a_file(tmp_path: Pa
         page = open_page(client, "/memories")
         assert "Imported 1 memory; 0 known" in said(page)
         assert listed(page) == ["The atlas is on the shelf."]
+        # What takes longer is followed on a page of its own.
+        monkeypatch.setattr("satchel.server.pages.memory._IMPORT_WAIT_S", 0.0)
+        asked = {
+            "sender": "human",
+            "uuid": "m1",
+            "text": "Are my tomatoes ill?",
+            "created_at": "2025-06-01T10:00:01Z",
+        }
+        found = [{"uuid": "c1a0dead-1", "name": "Tomatoes", "chat_messages": [asked]}]
+        assert sent(json.dumps(found).encode(), "conversations.json").headers["location"] == "/memories/move"
+        while "Imported 1 memory" not in words_of(open_page(client, "/memories/move")):
+            pass  # the test's own limit ends a wait in vain
+        assert "1 conversation new" in words_of(open_page(client, "/memories/move"))
+        assert "Tomatoes 1 turn, from Claude" in words_of(open_page(client, "/sessions"))

@@ -134,24 +134,23 @@ class _Conversations:
             # What is not in memory was forgotten; of other branches, nothing is.
             return FORGOTTEN if text.strip() and message.id in told else text
 
-        paths = [found.messages, *found.branches]
-        if (place := self._places.get(found.session)) is None:
-            if all(text_of(one) in ("", FORGOTTEN) and not one.files for one in found.messages):
-                return "deleted"
-            main, outcome = found.messages, "new"
-            title = "" if any(text_of(one) == FORGOTTEN for one in main) else title_of(clean(found.title))
-            await self._write(found, found.session, main, text_of, words, title=title)
-        elif self._is_same(found.session, found.messages):
-            main, outcome = found.messages, "known"
-        else:
-            state = await self._state(found.session)
-            main = next((path for path in paths if state.is_of(path)), ())
-            if state.is_gone_on or not main:
-                return "gone on"
-            try:
+        paths, place = [found.messages, *found.branches], self._places.get(found.session)
+        main, outcome = found.messages, "known"
+        try:
+            if place is None:
+                if all(text_of(one) in ("", FORGOTTEN) and not one.files for one in main):
+                    return "deleted"
+                title = "" if any(text_of(one) == FORGOTTEN for one in main) else title_of(clean(found.title))
+                await self._write(found, found.session, main, text_of, words, title=title)
+                outcome = "new"
+            elif not self._is_same(found.session, main):
+                state = await self._state(found.session)
+                main = next((path for path in paths if state.is_of(path)), ())
+                if state.is_gone_on or not main:
+                    return "gone on"
                 outcome = await self._extend(found.session, place, state, main, text_of, words, captured=True)
-            except SessionInUse:
-                return "gone on"
+        except SessionInUse:
+            return "gone on"
         await self._take_branches(found, [path for path in paths if path is not main], main, text_of, words)
         return outcome
 

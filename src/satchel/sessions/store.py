@@ -192,8 +192,11 @@ class SessionStore:
 
         Raises:
             SessionInUse: Another process does the same.
+            UsageError: The id has characters that are not allowed.
             StorageUnwritable, StorageError: It can't be written. There is no log.
         """
+        if FORBIDDEN_IN_IDS.search(session_id):
+            raise UsageError(f"{session_id!r} can't be a session's id.")
 
         def write() -> LogFile | None:
             hold = self._logs.hold(session_id)
