@@ -206,7 +206,9 @@ def test_a_conversation_remembers_runs_commands_and_ends_with_ctrl_d(tmp_path: P
         screen.answer(f"{SHELLFISH}  (1 turn)  ← this one", "/nope")
         screen.answer("There is no command /nope.", '/run file_write {"path": "a.md", "content": "x"}')
         screen.answer("● file_write", "/new")
-        screen.answer("Satchel 0.1.0 · none · conversation ", "What should I keep in mind when I cook for Mara?")
+        screen.answer(
+            "Satchel 0.1.0 · none · conversation ", "What should I keep in mind when I cook for Mara?"
+        )
         screen.answer(f"◆ {SHELLFISH}", "/quit")
         assert screen.leave() == 0
     assert (tmp_path / "work" / "a.md").read_text() == "x"

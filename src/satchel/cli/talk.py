@@ -120,7 +120,9 @@ class Talk:
         private = " · private: nothing is remembered" if session.private else ""
         private += f" · project {session.project}" if session.project else ""
         where = f" · in the server at {self.host.url}" if self.host.url else ""
-        self.note(f"Satchel {__version__} · {self.model_name} · conversation {session.id}{where}{private} · /help")
+        self.note(
+            f"Satchel {__version__} · {self.model_name} · conversation {session.id}{where}{private} · /help"
+        )
         if self.model_name == "none":
             self.note(
                 "No language model is set up: Satchel remembers and recalls. "
