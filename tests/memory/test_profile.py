@@ -54,12 +54,13 @@ async def agenda(memory: Memory) -> list[tuple[str, str]]:
 async def test_without_a_page_the_users_last_turns_stand_below_the_profile_whole() -> None:
     async with opened() as (memory, clock):
         assert not await memory.standing()
-        letter = "Read this: " + "will the boiler man come between eight and noon, or at " * 30 + "nine?"
+        letter = "They ask: " + "will the boiler man come between eight and noon, or at " * 30 + "nine."
         *_, long = await say(
-            memory, "I'm allergic to shellfish.", "When does the library close?", letter, at=MONDAY
+            memory, "I'm allergic to shellfish.", "The library closes at six.", letter, at=MONDAY
         )
+        await say(memory, "When does the pool close?", "Please convert 20 Celsius", at=MONDAY, turn=5)
         secret = "Between us: I have applied at Larkspill."
-        await say(memory, secret, "Branch for LARK-431?", at=MONDAY + timedelta(days=1), session="s2")
+        await say(memory, secret, "Branch of LARK-431: old.", at=MONDAY + timedelta(days=1), session="s2")
         await memory.add_episodes(
             [Episode(session="s2", turn=9, speaker="mail", text="Call Berta.", said_at=clock.now())]
         )
@@ -71,9 +72,9 @@ async def test_without_a_page_the_users_last_turns_stand_below_the_profile_whole
         last = found.text.partition("What they said last:\n")[2].splitlines()
         assert [line.partition(" ")[2][:41] for line in last[:-1]] == [
             '2026-11-23 "I\'m allergic to shellfish."',
-            '2026-11-23 "When does the library close?"',
-            '2026-11-23 "Read this: will the boiler ma',
-            '2026-11-24 "Branch for LARK-431?"',
+            '2026-11-23 "The library closes at six."',
+            '2026-11-23 "They ask: will the boiler man',
+            '2026-11-24 "Branch of LARK-431: old."',
         ]
         assert last[2].endswith(' …"')
         assert "Larkspill" not in found.text
@@ -93,7 +94,7 @@ async def test_of_many_turns_the_last_ones_stand_there_as_far_as_the_room_reache
     async with opened() as (memory, clock):
         for number in range(80):
             clock.advance(60)
-            await say(memory, f"Where in the cellar is box {number}, please?", at=clock.now(), turn=number)
+            await say(memory, f"In the cellar is box {number}, too.", at=clock.now(), turn=number)
         found = await memory.standing()
         numbers = [
             int(line.words.split()[-2].strip(",")) for line in found.memories if line.section == "lately"
@@ -563,6 +564,9 @@ async def test_a_request_for_a_task_never_stands_in_the_profile_and_a_short_plai
         "Compute statistics for this dataset:\n[4.2, 7.8, 3.1, 9.5, 2.6, 6.4, 8.3]",
         "Solve this 2×2 linear system for [x, y]:\n  2x + 3y = 8",
         "First, get http://127.0.0.1:8080/info to learn how it signs. Then create a tool that signs and use it.",
+        "split it 80/20 by person, stratified by outcome.",
+        "draw the 384 plate for the last run of the paper, 12 pools, which wells hold what",
+        "Write an email to my landlord about what the boiler costs.",
     )
     plain = (
         "I'm vegetarian.",
@@ -570,6 +574,9 @@ async def test_a_request_for_a_task_never_stands_in_the_profile_and_a_short_plai
         "Keep answers short please, I read on a small phone between boats.",
         "Soy celíaca.",
         "Je suis végétarien.",
+        "I have two cats.",
+        "Ich bin Vegetarier.",
+        "我在学画画。",
     )
     for text in tasks:
         async with opened() as (memory, _):

@@ -59,6 +59,24 @@ async def test_a_conversation_is_compressed_and_then_deleted_after_the_days_that
     assert [each.name for each in path.parent.iterdir()] == [newer.name]
 
 
+@requirement("sessions:branches:one", "sessions:retention")
+async def test_a_conversation_is_deleted_when_all_its_branches_are_old(tmp_path: Path) -> None:
+    clock = ManualClock()
+    id, _ = await say(tmp_path, "Mara likes tea.", clock)
+    settings = settings_in(tmp_path, memory__embedder="none", sessions__delete_after_days=30)
+    clock.advance(20 * DAY_S)
+    async with Satchel.open(settings, model=ScriptedModel(["Noted."]), clock=clock) as satchel:
+        branch = await satchel.sessions.branch(id, 1)
+        session = await satchel.session(branch)
+        await session.run_turn("Mara likes coffee.")
+    for days, deleted, told in ((20, (), 0), (20, (branch, id), 1)):
+        clock.advance(days * DAY_S)
+        async with Satchel.open(settings, clock=clock, upkeep="none") as satchel:
+            assert (await retain(satchel.home)).deleted == deleted
+            notices = [notice.text for notice in satchel.notices if notice.part == "sessions"]
+            assert [text.startswith("1 conversation without") for text in notices] == [True] * told
+
+
 @requirement("sessions:retention")
 async def test_the_process_that_does_memorys_work_compresses_old_logs(tmp_path: Path) -> None:
     _, path = await say(tmp_path, "Mara likes tea.", ManualClock(datetime(2020, 1, 1, tzinfo=UTC)))

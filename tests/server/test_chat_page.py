@@ -427,6 +427,15 @@ def test_a_conversation_and_its_branches_are_one_entry_and_are_filed_exported_an
             found = open_page(client, f"/sessions?q={word}")
             assert f"{place}#turn-2" in found.xpath("//ol[@class='hits']//a/@href")
             assert "in “Marigolds and beans”" in words_of(found)
+        results = open_page(client, "/search?q=marigolds").xpath("//ul[@class='hits']//a/@href")
+        assert results[0] == newest
+        assert not [each for each in results if each.startswith(path)]
+        with world.client() as program:
+            assert [
+                one["branches"] for one in program.get("/api/sessions").json() if one["id"] == newest[6:]
+            ] == [[path[6:], newest[6:]]]
+            spare = program.post(f"/api/sessions/{path[6:]}/branches", json={"turn": 2}).json()["id"]
+            assert program.delete(f"/api/sessions/{spare}", params={"only": True}).json() == {"id": spare}
         # It is named, filed and exported with its branches.
         posted(f"/sessions/{newest[6:]}/rename", title="Garden")
         assert words_of(open_page(client, path).xpath("//h1")[0]) == "Garden"

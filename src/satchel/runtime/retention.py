@@ -67,11 +67,12 @@ async def retain(home: Home) -> Retained:
         _log.info(
             "Deleted after %d days without a message: %s", settings.delete_after_days, ", ".join(deleted)
         )
+        gone = len(grouped(info for info in infos if info.id in deleted))
         home.notices.post(
             Notice(
                 part="sessions",
-                text=f"{counted(len(deleted), 'conversation')} without a message for {settings.delete_after_days} days "
-                f"{'was' if len(deleted) == 1 else 'were'} deleted (sessions.delete_after_days); "
+                text=f"{counted(gone, 'conversation')} without a message for {settings.delete_after_days} days "
+                f"{'was' if gone == 1 else 'were'} deleted (sessions.delete_after_days); "
                 "what memory has of them stays.",
             )
         )

@@ -14,6 +14,7 @@ from satchel.conversation import Conversation
 from satchel.errors import SatchelError, StorageError
 from satchel.events import Event, MemoryCaptured, MemorySurfaced, Notice, Observation, SurfacedMemory
 from satchel.memory import Agenda, Context, Episode, Hit, MemoryRecord, Page, Profile
+from satchel.memory.show.profile import SAID_LAST
 from satchel.memory.show.reasons import who_said, why_shown
 from satchel.messages import Message, TextBlock
 from satchel.models import ChatModel
@@ -225,6 +226,7 @@ class SessionMemory:
                     session=memory.source.session,
                     source_turn=memory.source.turn,
                     is_part=memory.id not in line.whole_ids,
+                    why=SAID_LAST if getattr(line, "section", "") == "lately" else "",
                     said_by=who_said(memory),
                     said_at=memory.said_at,
                 )

@@ -47,9 +47,8 @@ _NEAREST = 2.0
 _NEAREST_TO_UNKNOWN = 2.75
 """How many standard deviations of the cosines of unrelated messages the nearest must be above their mean where no
 memory has a word of the query; the second one where the embedder knows none of its words whole either. Chosen on three
-lives of `life-dev`; on five others something was shown for 18 of 150 invented words (149 with 1 for both) and for 32 of
-88 real ones that the lives say nothing of (83), and what bears on a topic for 65 of the 86 topics for which it was
-(86).
+lives of `life-dev`. On five others something was shown for 18 of 150 invented words (149 with 1 for both) and for 32 of
+88 real ones that the lives say nothing of (83), and what bears on it for 65 of the 86 topics for which it was.
 """
 
 

@@ -33,6 +33,7 @@ __all__ = [
     "Statement",
     "features_of",
     "lasting_strength",
+    "only_asks",
     "read_statements",
     "says_habit",
     "section_of",
@@ -43,7 +44,7 @@ __all__ = [
     "without_times",
 ]
 
-VERSION: Final = 7
+VERSION: Final = 8
 """Of everything in here that decides what is stored; a memory that was read by another version is read again."""
 
 SECTIONS: Final = ("name", "answers", "health", "home", "work", "people", "more")
@@ -65,8 +66,9 @@ _LEAST: Final = -1.5
 """The log-odds from which a sentence is kept as lasting, and `_LEAST_OF_TOPIC` for one with words of a section: the
 lives that the judge was fitted to have few sentences as short as "I've moved to Berlin"."""
 _LEAST_OF_TOPIC: Final = -3.0
-_LEAST_OF_CORE: Final = -4.0
-"""The same for words of name or health in the first person: "I'm vegetarian." is too short for its judge (-3.1)."""
+_LEAST_OF_OWN: Final = -4.0
+"""The same for one that says who says it, without a word of a request: "I'm vegetarian." is too short for its judge
+(-3.1)."""
 _LEAST_CHARS: Final = 8
 _LEAST_UNSPACED_CHARS: Final = 4
 _MOST_DAYS: Final = 16
@@ -98,7 +100,6 @@ _FOREIGN: Final = re.compile(
 quotations."""
 _UNSPACED: Final = re.compile("[\u3040-\u30ff\u3400-\u9fff]")
 _NAME: Final = re.compile(r"(?<=[a-z,;] )[A-ZÀ-Þ]\w+")
-_LETTERS: Final = re.compile(r"[^\W\d_]")
 _ASKS: Final = ("?", "\uff1f")
 
 
@@ -165,7 +166,8 @@ def read_statements(text: str, said_at: datetime, *, is_own: bool, locale: str =
     found: list[Statement] = []
     sentences = sentences_of(text)
     if is_own and sentences:
-        judged = sorted(((lasting_strength(text, one), one) for one in sentences), key=lambda pair: -pair[0])
+        telling = [one for one in sentences if _tells(text[one.start : one.end])]
+        judged = sorted(((lasting_strength(text, one), one) for one in telling), key=lambda pair: -pair[0])
         found += [
             Statement(
                 start=one.start,
@@ -173,27 +175,45 @@ def read_statements(text: str, said_at: datetime, *, is_own: bool, locale: str =
                 lasting=round(strength, 4),
             )
             for strength, one in judged[:_MOST_LASTING]
-            if strength >= _least(text[one.start : one.end]) and not _asks_for_task(text[one.start : one.end])
+            if strength >= _least(text[one.start : one.end])
         ]
     found += _days(text, said_at, sentences, locale)
     return tuple(found)
 
 
 def _least(words: str) -> float:
-    section = section_of(words)
-    if section == "more":
-        return _LEAST
-    is_own = _patterns()["own"].search(words) is not None
-    return _LEAST_OF_CORE if is_own and section in ("name", "health") else _LEAST_OF_TOPIC
-
-
-def _asks_for_task(words: str) -> bool:
-    """Whether a sentence asks for something to be done once, and tells nothing of who asks nor how to answer."""
-    if len(_LETTERS.findall(words)) <= len(words) / 3:
-        return True  # "[4.2, 7.8, 3.1]": data to work on
     patterns = _patterns()
-    asks = _requests().match(words) is not None or patterns["please"].search(words) is not None
-    return asks and patterns["own"].search(words) is None and patterns["wishes"].search(words) is None
+    if patterns["own"].search(words) is not None and patterns["requests"].search(words) is None:
+        return _LEAST_OF_OWN
+    return _LEAST if section_of(words) == "more" else _LEAST_OF_TOPIC
+
+
+def _tells(words: str) -> bool:
+    """Whether a sentence says something of who says it, of what the profile has a section for, or how to answer, and
+    asks nothing. Anything else, such as data and a task, is nobody's statement about themselves.
+    """
+    return (_is_of_user(words) or section_of(words) != "more") and not _asks(words)
+
+
+def _is_of_user(words: str) -> bool:
+    return any(_patterns()[name].search(words) is not None for name in ("own", "wishes"))
+
+
+def _asks(words: str) -> bool:
+    """Whether a sentence is a question, or asks for something to be done once."""
+    if words.rstrip("\"' )").endswith(_ASKS):
+        return True
+    patterns, is_of_user = _patterns(), _is_of_user(words)
+    if _requests().match(words) is not None and (not is_of_user or patterns["requests"].search(words)):
+        return True
+    return not is_of_user and patterns["please"].search(words) is not None
+
+
+def only_asks(text: str) -> bool:
+    """Whether every sentence of a text asks."""
+    text = text[:_READ_CHARS]
+    sentences = sentences_of(text)
+    return bool(sentences) and all(_asks(text[one.start : one.end]) for one in sentences)
 
 
 def sentences_of(text: str) -> list[Sentence]:
