@@ -146,7 +146,7 @@ async def test_files_beside_a_log_are_found_branched_forgotten_and_deleted_with_
         picture.parent.mkdir(parents=True)
         picture.write_bytes(b"cat")
         spill.write_text(f"{secret} and more")
-        events = [
+        events: list[Event] = [
             started("s1", "/w"),
             said(secret),
             answered("Yes."),
