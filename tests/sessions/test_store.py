@@ -260,9 +260,9 @@ async def test_a_branch_repeats_what_came_before_a_turn_and_costs_and_finds_it_o
         "s1", said("Which bees are kept?"), answered("Let me see.", call("c1")), began("c1")
     )
     spill = path.with_suffix(".spill")
-    (spill / "changes").mkdir(parents=True)
-    (spill / "c1.txt").write_text("a very long list")
     async with await world.store.open("s1") as journal:
+        (spill / "changes").mkdir(parents=True)
+        (spill / "c1.txt").write_text("a very long list")
         await journal.append(
             [
                 observed("c1", "a long list", spill=str(spill / "c1.txt")),

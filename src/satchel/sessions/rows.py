@@ -341,22 +341,20 @@ class RowLogs(Logs):
         except OSError as error:
             raise unwritable(folder, error) from error
 
-    def keep(self, path: Path, files: Collection[Path] | None = None) -> None:
+    def keep(self, path: Path, files: Collection[Path]) -> None:
         """See `Logs.keep`."""
         session_id, folder = _id(path), path.with_suffix(".spill")
-        names = None if files is None else {name_in(folder, file) or "" for file in files}
+        names = {name_in(folder, file) or "" for file in files}
+
+        def write(connection: Connection) -> Changed:
+            is_there = _head(connection, session_id) is not None
+            return self.beside.store(connection, session_id, folder, names) if is_there else {}
+
         if self.beside.changes(session_id, folder, names):
             try:
-                changed = self.database.write_blocking(
-                    lambda connection: (
-                        self.beside.store(connection, session_id, folder, names)
-                        if _head(connection, session_id) is not None
-                        else {}
-                    )
-                )
+                self.beside.note(session_id, self.database.write_blocking(write))
             except OSError as error:
                 raise unwritable(folder, error) from error
-            self.beside.note(session_id, changed)
 
     def named(self, beginning: str, session_id: str = "") -> list[Path]:
         """See `Logs.named`."""
@@ -423,7 +421,7 @@ class RowLogs(Logs):
             path = folder.with_suffix(".jsonl")
             try:
                 # Beside a file is what waits to be moved to the server.
-                is_old = folder.lstat().st_mtime < before_s and not path.exists()
+                is_old = folder.lstat().st_mtime < before_s and _id(path) and not path.exists()
                 hold = self.hold(_id(path)) if is_old else None
             except (OSError, SessionInUse):
                 continue
@@ -964,7 +962,7 @@ class RowJournal(Journal):
             with suppress(SatchelError):
                 self._logs.database.write_blocking(self._delete_own)
         elif self._seq:
-            with suppress(SatchelError):  # it is here, and stored when the session goes on
+            with suppress(SatchelError, OSError):  # no record names what could not be stored
                 self._store_rest()
         self._lease.release()
 
