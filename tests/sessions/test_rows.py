@@ -505,7 +505,6 @@ async def test_a_batch_that_is_not_stored_stores_no_file_and_what_is_for_undo_ou
         await journal.aclose()
         run(url, "UPDATE conversations SET until = 0")
         assert run(url, "SELECT name FROM conversation_files") == [("changes/journal.jsonl",)]
-    (tmp_path / "a" / "sessions" / ".files-on-server").touch()
     async with machine(url, tmp_path / "a") as a, machine(url, tmp_path / "b") as b:
         async with await a.open("s1") as journal:
             assert not (journal.spill_dir / "c2.txt").exists()
@@ -532,11 +531,12 @@ async def test_forgetting_reaches_the_files_of_every_machine(
             )
             (done,) = (await b.redact([Words(text=secret)])).sessions
             assert (len(done.files), done.error) == (1, "")
-            (attached,) = await b.files_beside("attached/00-", fetches=False)
-            await b.remove_files([attached])
             # The other machine has the conversation open.
             assert await journal.take_rewritten() is not None
             assert spill.read_text() == "[forgotten], and more"
+            (attached,) = await b.files_beside("attached/00-", fetches=False)
+            await b.remove_files([attached])
+            assert await journal.take_rewritten() == ()
             assert not (journal.spill_dir / "attached" / "00-a.txt").exists()
         assert await b.search("vault") == []
         await (await a.open("s1")).aclose()
@@ -547,7 +547,7 @@ async def test_forgetting_reaches_the_files_of_every_machine(
 
 @requirement("storage:postgres:files")
 async def test_files_of_conversations_move_there_and_back_and_old_copies_are_swept(
-    url: str, tmp_path: Path
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root = tmp_path / "sessions"
     async with Database.open(tmp_path / "satchel.db") as local, Database.open(url) as there:
@@ -556,13 +556,10 @@ async def test_files_of_conversations_move_there_and_back_and_old_copies_are_swe
             await journal.append([started("s1", "/w"), *exchange("Look", "Yes.")])
             journal.spill_dir.mkdir()
             (journal.spill_dir / "c1.txt").write_bytes(b"long")
-        assert await take_in(root, local, there, clock=ManualClock()) == []
-        # As an earlier version has moved it: what is beside the log stayed here.
-        run(url, "DELETE FROM conversation_files")
-        run(url, "DELETE FROM conversation_parts")
-        (root / ".files-on-server").unlink()
-        await rows.unsettled()
-        assert journal.spill_dir.exists()
+        with monkeypatch.context() as patch:
+            patch.setattr("satchel.sessions.rows.damaged_files", lambda *_: [("s1", "c1.txt")])
+            assert await take_in(root, local, there, clock=ManualClock()) == ["s1"]
+        assert journal.path.exists()
         assert await take_in(root, local, there, clock=ManualClock()) == []
         assert run(url, "SELECT name, size FROM conversation_files") == [("c1.txt", 4)]
         gone = journal.spill_dir.with_name("2020-01-01_000000_gone.spill")
@@ -576,23 +573,32 @@ async def test_files_of_conversations_move_there_and_back_and_old_copies_are_swe
         assert not gone.exists()
         assert await copy_conversations(root, there, local, clock=ManualClock()) == 1
         assert (journal.spill_dir / "c1.txt").read_bytes() == b"long"
+        before = await there.read(moving.digest_conversations)
+        (journal.spill_dir / "c1.txt").write_bytes(b"longer")
+        await rows.keep_files([journal.spill_dir / "c1.txt"])
+        assert await there.read(moving.digest_conversations) != before
         run(url, "UPDATE conversation_parts SET content = 'x'")
         with pytest.raises(StorageError, match="damaged"):
             await copy_conversations(root, there, local, clock=ManualClock())
 
 
 @requirement("storage:postgres:conversations")
-async def test_what_was_spent_before_the_server_kept_sums_is_known(url: str, tmp_path: Path) -> None:
-    async with machine(url, tmp_path) as store:
-        async with await store.create("/w", session_id="s1") as journal:
+async def test_what_was_spent_is_a_sum_of_the_servers(url: str, tmp_path: Path) -> None:
+    async with machine(url, tmp_path / "a") as a, machine(url, tmp_path / "b") as b:
+        async with await a.create("/w", session_id="s1") as journal:
             await journal.append([started("s1", "/w"), *exchange("Look", "Yes.")])
-            day, cost = next(iter(journal.cost_by_day.items()))
-        assert await store.spent_on(day) == pytest.approx(cost)
+            ((day, cost),) = journal.cost_by_day.items()
+            assert await a.spent_on(day) == await b.spent_on(day) == pytest.approx(cost)
+        async with await b.open("s1") as journal:
+            await journal.append(exchange("Again", "Yes.", turn=2))
+        branch = await b.branch("s1", 2)
+        assert await a.spent_on(day) == await b.spent_on(day) == pytest.approx(2 * cost)
         assert cost > 0
-        run(url, "UPDATE conversation_lines SET line = 'no JSON, \"cost_usd\"' WHERE seq = 1")
-        run(url, "DROP TABLE conversation_costs, conversation_files, conversation_parts")
-        run(url, "UPDATE alembic_version SET version_num = '0022_conversations'")
-    async with machine(url, tmp_path) as store:
-        assert await store.spent_on(day) == pytest.approx(cost)
-        await store.delete("s1")
-        assert await store.spent_on(day) == 0
+        # What was lost with an acknowledgement is not counted twice: a batch says what the whole log costs.
+        run(url, "UPDATE conversation_costs SET cost = 1000")
+        async with await b.open("s1") as journal:
+            await journal.append(exchange("Again", "Yes.", turn=3))
+        assert await a.spent_on(day) == pytest.approx(3 * cost)
+        for id in ("s1", branch):
+            await a.delete(id)
+        assert await a.spent_on(day) == 0

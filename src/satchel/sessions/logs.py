@@ -184,8 +184,8 @@ class Logs(ABC):
             StorageUnwritable, StorageError: They can't be read or written.
         """
 
-    def keep(self, path: Path, files: Collection[Path] | None = None) -> None:  # noqa: B027 - files stay
-        """Keep files beside a log that something else than its journal wrote; None means all.
+    def keep(self, path: Path, files: Collection[Path]) -> None:  # noqa: B027 - files stay
+        """Keep files beside a log that something else than its journal wrote.
 
         Raises:
             StorageUnwritable, StorageError: They can't be read or written.

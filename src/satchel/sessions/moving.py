@@ -54,15 +54,13 @@ async def take_in(root: Path, local: Database | None, server: Database, *, clock
         StorageError: Some can't be moved; they are still files.
     """
     files = FileLogs(root, clock=clock, lanes=Lanes())
-    rows = RowLogs(root, server, clock=clock, lanes=Lanes())
-    await anyio.to_thread.run_sync(rows.take_files)
     has_files = bool(await anyio.to_thread.run_sync(files.paths))
     # A call that was killed after the last file was removed left what the home's database has of them.
     if not has_files and (local is None or not (local.is_scrub_due or await local.read(_has_local))):
         return []
     if local is not None:
         await _copy_beside(local, server)
-    left = await anyio.to_thread.run_sync(rows.take_in, files)
+    left = await anyio.to_thread.run_sync(RowLogs(root, server, clock=clock, lanes=Lanes()).take_in, files)
     if local is not None:
         await local.expect_scrub()
         await local.write(_clear_local)

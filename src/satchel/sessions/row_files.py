@@ -11,7 +11,7 @@ import os
 import stat
 from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
-from functools import partial
+from functools import lru_cache, partial
 from io import BufferedReader
 from pathlib import Path
 from typing import Final, Literal, NamedTuple, TypeAlias
@@ -57,8 +57,7 @@ class RowFiles:
     """The files beside the logs of a home. All methods block, and are called in transactions of the caller's."""
 
     def __init__(self) -> None:
-        """Nothing is known of the files here, and nothing is removed here before all of them were stored once."""
-        self.is_complete = False
+        """Nothing is known of the files here."""
         self._known: dict[str, Changed] = {}
 
     def forget(self, session_id: str) -> None:
@@ -137,7 +136,7 @@ class RowFiles:
         for name in here.keys() - there.keys():
             path, state = here[name]
             is_stale = whose != "read" and _is_as(state, known.get(name))
-            if whose == "opened" and self.is_complete and not name.startswith(_CHANGES):
+            if whose == "opened" and not name.startswith(_CHANGES):
                 is_stale = name.startswith(beginning)
             if is_stale:
                 path.unlink(missing_ok=True)
@@ -182,6 +181,7 @@ def name_in(folder: Path, path: Path) -> str | None:
     return quoted(str(path.relative_to(folder))) if path.is_relative_to(folder) else None
 
 
+@lru_cache(maxsize=4096)
 def quoted(name: str) -> str:
     """A name, or the beginning of one, as it is stored."""
     return quote_from_bytes(os.fsencode(name), safe="/ ")
@@ -190,15 +190,14 @@ def quoted(name: str) -> str:
 def _files_in(folder: Path) -> dict[str, tuple[Path, os.stat_result]]:
     """The plain files below a folder. Those that are being written begin with a dot."""
     found: dict[str, tuple[Path, os.stat_result]] = {}
-    for at, folders, files in os.walk(folder):
-        folders[:] = [each for each in folders if not Path(at, each).is_symlink()]
+    for at, _, files in os.walk(folder):  # follows no links
         for each in files:
-            path = Path(at, each)
-            name = quoted(str(path.relative_to(folder)))
+            path = f"{at}/{each}"
+            name = quoted(path[len(str(folder)) + 1 :])
             with suppress(FileNotFoundError):
-                state = path.lstat()
+                state = os.lstat(path)
                 if stat.S_ISREG(state.st_mode) and not each.startswith(".") and len(name) <= _MOST_NAME:
-                    found[name] = path, state
+                    found[name] = Path(path), state
     return found
 
 

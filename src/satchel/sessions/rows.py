@@ -89,8 +89,6 @@ _OFTEN: Final = 3
 _MOST_SEQ: Final = 1 << 30
 _NAMING: Final = (TurnStart, Observation, SubAgentEvent, QuestionAsked, TurnEnd)
 """Records that may name files beside the log, or come after such a one."""
-_MARKER: Final = ".files-on-server"
-"""In the sessions folder, once what was beside the logs here before the server had a place for it is there."""
 
 _HEADS = select(conversations)
 _HEAD = Prepared(_HEADS.where(conversations.c.session_id == bindparam("session")))
@@ -113,6 +111,12 @@ _APPENDED = Prepared(
     update(conversations)
     .where(conversations.c.session_id == bindparam("session"))
     .values(last_seq=bindparam("last"), generation=bindparam("number"), until=_NOW + _LEASE_MS)
+)
+_SPENT_ON = Prepared(
+    text(
+        "SELECT coalesce(sum(cost), 0) AS cost FROM conversation_costs "
+        "WHERE day = :day AND session_id <> ALL (CAST(:besides AS TEXT[]))"
+    )
 )
 _SPENT = Prepared(
     text(
@@ -304,11 +308,9 @@ class RowLogs(Logs):
 
     async def spent(self, day: str, besides: Collection[str]) -> float:
         """See `Logs.spent`."""
-        costs = conversation_costs.c
-        query = select(func.coalesce(func.sum(costs.cost), 0.0)).where(costs.day == day)
-        if besides:
-            query = query.where(costs.session_id.not_in(besides))
-        return float(await self.database.read(lambda connection: connection.execute(query).scalar_one()))
+        values = {"day": day, "besides": list(besides)}
+        ((cost,),) = await self.database.read(lambda connection: _SPENT_ON.run(connection, values))
+        return float(cost)
 
     # What is beside them
 
@@ -331,7 +333,6 @@ class RowLogs(Logs):
             StorageUnwritable, StorageError: A file can't be read or written.
         """
         folder = path.with_suffix(".spill")
-        self.beside.is_complete = self.beside.is_complete or (self.root / _MARKER).exists()
         try:
             self.database.read_blocking(
                 lambda connection: self.beside.fetch(
@@ -341,22 +342,20 @@ class RowLogs(Logs):
         except OSError as error:
             raise unwritable(folder, error) from error
 
-    def keep(self, path: Path, files: Collection[Path] | None = None) -> None:
+    def keep(self, path: Path, files: Collection[Path]) -> None:
         """See `Logs.keep`."""
         session_id, folder = _id(path), path.with_suffix(".spill")
-        names = None if files is None else {name_in(folder, file) or "" for file in files}
+        names = {name_in(folder, file) or "" for file in files}
+
+        def write(connection: Connection) -> Changed:
+            is_there = _head(connection, session_id) is not None
+            return self.beside.store(connection, session_id, folder, names) if is_there else {}
+
         if self.beside.changes(session_id, folder, names):
             try:
-                changed = self.database.write_blocking(
-                    lambda connection: (
-                        self.beside.store(connection, session_id, folder, names)
-                        if _head(connection, session_id) is not None
-                        else {}
-                    )
-                )
+                self.beside.note(session_id, self.database.write_blocking(write))
             except OSError as error:
                 raise unwritable(folder, error) from error
-            self.beside.note(session_id, changed)
 
     def named(self, beginning: str, session_id: str = "") -> list[Path]:
         """See `Logs.named`."""
@@ -419,12 +418,12 @@ class RowLogs(Logs):
         """See `Logs.sweep`: the folders here of sessions that nobody has open, whose files are on the server. What
         another machine has forgotten goes with them.
         """
-        if not (self.root / _MARKER).exists():
-            return
-        for folder in self._folders():
+        for folder in self.root.glob("*/*.spill"):
             path = folder.with_suffix(".jsonl")
             try:
-                hold = self.hold(_id(path)) if folder.stat().st_mtime < before_s else None
+                # Beside a file is what waits to be moved to the server.
+                is_old = folder.lstat().st_mtime < before_s and _id(path) and not path.exists()
+                hold = self.hold(_id(path)) if is_old else None
             except (OSError, SessionInUse):
                 continue
             if hold is not None:
@@ -437,26 +436,6 @@ class RowLogs(Logs):
                         self.beside.forget(_id(path))
                 finally:
                     hold.release()
-
-    def _folders(self) -> list[Path]:
-        """What is beside logs that are on the server, or gone."""
-        found = [folder for folder in self.root.glob("*/*.spill") if not folder.is_symlink()]
-        return [folder for folder in found if not folder.with_suffix(".jsonl").exists()]
-
-    def take_files(self) -> None:
-        """Store what is beside logs that came here before there was a place for it. Once for each machine.
-
-        Raises:
-            StorageUnwritable, StorageError: Some can't be stored; the next call goes on.
-        """
-        if (self.root / _MARKER).exists():
-            return
-        for folder in self._folders():
-            path = folder.with_suffix(".jsonl")
-            there = {self.root / place for place in self.named("", _id(path))}
-            self.keep(path, [file for file in folder.rglob("*") if file not in there])
-        if self.root.is_dir():
-            (self.root / _MARKER).touch(mode=0o600)
 
     # Who writes
 
@@ -989,7 +968,7 @@ class RowJournal(Journal):
             with suppress(SatchelError):
                 self._logs.database.write_blocking(self._delete_own)
         elif self._seq:
-            with suppress(SatchelError):  # it is here, and stored when the session goes on
+            with suppress(SatchelError, OSError):  # no record names what could not be stored
                 self._store_rest()
         self._lease.release()
 

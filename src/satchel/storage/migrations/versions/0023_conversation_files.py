@@ -6,8 +6,6 @@ once released.
 
 from __future__ import annotations
 
-import json
-from collections import defaultdict
 from typing import Any
 
 import sqlalchemy as sa
@@ -40,7 +38,7 @@ def upgrade() -> None:
         _key("part", sa.Integer),
         sa.Column("content", sa.LargeBinary, nullable=False),
     )
-    costs = op.create_table(
+    op.create_table(
         "conversation_costs", _key("day"), _key("session_id"), sa.Column("cost", sa.Float, nullable=False)
     )
     # The planner's statistics quote what was said.
@@ -51,20 +49,6 @@ def upgrade() -> None:
     }.items():
         without = ", ".join(f'ALTER COLUMN "{name}" SET STATISTICS 0' for name in columns)
         op.execute(f"ALTER TABLE {table} {without}")
-    spent: defaultdict[tuple[str, str], float] = defaultdict(float)
-    connection = op.get_bind()
-    for session_id, line in connection.exec_driver_sql(
-        "SELECT session_id, line FROM conversation_lines WHERE position('\"cost_usd\"'::bytea IN line) > 0"
-    ):
-        try:
-            record = json.loads(bytes(line))
-            if record["type"] in ("assistant", "compaction", "model_called"):
-                spent[str(record["at"])[:10], session_id] += record["usage"]["cost_usd"] or 0.0
-        except (ValueError, KeyError, TypeError):  # nobody can read it
-            continue
-    if spent:
-        rows = [{"day": day, "session_id": id, "cost": cost} for (day, id), cost in spent.items()]
-        connection.execute(sa.insert(costs), rows)
 
 
 def downgrade() -> None:
