@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from satchel.errors import SandboxError
 from satchel.sandbox.port import Limits, Probe, PythonEntry, RunSpec
-from satchel.sandbox.session import Player
+
+if TYPE_CHECKING:
+    from satchel.sandbox.backend import BaseBackend
 
 __all__ = ["APPARMOR_PROFILE", "fix_for", "probe_by_doing"]
 
@@ -36,7 +39,7 @@ SMALL = Limits(wall_s=20, cpu_s=10, memory_mb=256)
 CODE = "def run(args):\n    import os\n    return f\"{os.getuid()} {args['word']}\"\n"
 
 
-async def probe_by_doing(sandbox: Player) -> Probe:
+async def probe_by_doing(sandbox: BaseBackend) -> Probe:
     """Run a function in the sandbox and look at what it says."""
     with tempfile.TemporaryDirectory(prefix="satchel-probe-") as folder:
         os.chmod(folder, 0o755)
@@ -46,7 +49,6 @@ async def probe_by_doing(sandbox: Player) -> Probe:
             result = await sandbox.play_once(
                 RunSpec(entry=PythonEntry(code_dir=Path(folder), args={"word": "up"}), limits=SMALL),
                 folder=None,
-                on_output=None,
             )
         except SandboxError as error:
             return Probe(name=sandbox.name, works=False, reason=str(error), fix=fix_for(str(error)))
