@@ -13,16 +13,9 @@ from satchel.sandbox.port import Limits, Probe, PythonEntry, RunSpec
 if TYPE_CHECKING:
     from satchel.sandbox.backend import BaseBackend
 
-__all__ = ["APPARMOR_PROFILE", "fix_for", "probe_by_doing"]
+__all__ = ["fix_for", "probe_by_doing"]
 
 APPARMOR_SWITCH = Path("/proc/sys/kernel/apparmor_restrict_unprivileged_userns")
-APPARMOR_PROFILE = """abi <abi/4.0>,
-include <tunables/global>
-profile bwrap /usr/bin/bwrap flags=(unconfined) {
-  userns,
-}
-"""
-"""What Ubuntu 23.10 and later need in /etc/apparmor.d/bwrap, so that bwrap may create user namespaces."""
 NO_PROGRAM = (
     "Install bubblewrap: sudo apt install bubblewrap (Debian, Ubuntu), sudo dnf install bubblewrap (Fedora), "
     "sudo pacman -S bubblewrap (Arch)."
