@@ -124,7 +124,7 @@ async def main() -> None:
         found = [list(await index.find(request["request"], tools, limit=8)) for request in requests]
     plain = [by_common_words(request["request"], tools, limit=8) for request in requests]
     offered, deferred = split_by_number(tools, defer_above=30)
-    bridge = Toolbox((*offered, *Bridge(index, deferred).tools), deferred=deferred)
+    bridge = Toolbox((*offered, *Bridge(index).tools), deferred=deferred)
     dozen = Toolbox(tools[:12])
     print(
         json.dumps(

@@ -264,7 +264,6 @@ class Bench:
             Skills([SkillFolder(path=tmp_path / "skills", origin="user")]),
             sandbox=open_sandbox,
             layers=layer,
-            reads=True,
         )
 
     async def call(self, tool: str, **input: Any) -> ToolResult:

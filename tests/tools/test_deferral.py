@@ -38,7 +38,9 @@ class Finder:
 
 
 async def bridge(*tools: Tool) -> dict[str, Tool]:
-    return {tool.spec.name: tool for tool in Bridge(Finder(), tools).tools}
+    made = Bridge(Finder())
+    made.defer(tools)
+    return {tool.spec.name: tool for tool in made.tools}
 
 
 def test_tools_that_are_not_built_in_are_deferred_when_they_are_too_many() -> None:

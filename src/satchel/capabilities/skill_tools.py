@@ -87,7 +87,6 @@ class SkillTools:
         *,
         sandbox: Callable[[], Awaitable[Sandbox]],
         layers: LayerMaker,
-        reads: bool = False,
     ) -> None:
         """Take the skills.
 
@@ -95,12 +94,11 @@ class SkillTools:
             skills: Looked at when the tools are listed.
             sandbox: Opens the sandbox when a script runs.
             layers: Gives a script's packages.
-            reads: Offer `read_docs` too.
         """
         self.skills = skills
         self._sandbox = sandbox
         self._layers = layers
-        self.reads = reads
+        self.reads = True
         self._thread = anyio.CapacityLimiter(1)
 
     async def tools(self) -> Sequence[Tool]:

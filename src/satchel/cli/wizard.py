@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import difflib
 import getpass
 import re
 import sys
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias, TypeVar
+from typing import TypeAlias
 
 import anyio
 import click
@@ -18,6 +17,7 @@ import click
 from satchel.cli.output import is_terminal, plain, tell
 from satchel.clock import SystemClock
 from satchel.config import ProviderSettings, Settings
+from satchel.config.check import closest
 from satchel.config.keys import store_key, stored_keys
 from satchel.errors import ConfigError, ModelAuthError, ModelError, SatchelError
 from satchel.runtime.endpoints import LiveEndpoint, probe_endpoint, verify_model
@@ -27,7 +27,6 @@ from satchel.runtime.model_setup import OWN_KEY, find_models
 
 __all__ = ["ask_settings", "is_first_start"]
 
-T = TypeVar("T")
 Values: TypeAlias = dict[str, object]
 
 _NAME = "own"
@@ -61,7 +60,7 @@ def ask_settings(settings: Settings) -> Values:
         click.Abort: The user pressed Ctrl-C or Ctrl-D.
     """
     tell("Which language model should answer?")
-    found = _run(partial(find_models, settings))
+    found = anyio.run(find_models, settings)
     for number, entry in enumerate(found.ready, 1):
         tell(f"  {number}. {entry.name}: {counted(len(entry.models), 'model')}")
     for provider in found.without_key:
@@ -108,10 +107,6 @@ def _agrees(question: str, *, default: bool) -> bool:
         tell("Please answer y or n.")
 
 
-def _run(function: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    return anyio.run(function)
-
-
 def _by_address(settings: Settings, address: str) -> Values | None:
     """The settings for an address; None if the user wants to give another answer."""
     provider = ProviderSettings(name=_NAME, kind="openai", base_url=address)
@@ -137,7 +132,7 @@ def _reached(settings: Settings, provider: ProviderSettings) -> tuple[LiveEndpoi
     """The endpoint, and whether it answered; None if it didn't and the user wants another one."""
     while True:
         try:
-            return _run(partial(probe_endpoint, provider, settings)), True
+            return anyio.run(probe_endpoint, provider, settings), True
         except ModelAuthError as error:
             tell(str(error))
             if provider.name == _NAME:
@@ -216,21 +211,16 @@ def _chosen(models: Sequence[str], *, default: str) -> str:
             return answer
         if answer.isdecimal() and 1 <= int(answer) <= min(len(listed), _MOST_LISTED):
             return listed[int(answer) - 1]
-        tell(f"{answer} is not among its models.{_did_you_mean(answer, models)}")
+        tell(f"{answer} is not among its models.{closest(answer, models)}")
         if not answer.isdecimal() and _agrees("Use it anyway?", default=False):
             return answer
-
-
-def _did_you_mean(word: str, known: Sequence[str]) -> str:
-    close = difflib.get_close_matches(word.lower(), known, n=1)
-    return f' Did you mean "{close[0]}"?' if close else ""
 
 
 def _answers(name: str, settings: Settings) -> bool:
     """Whether a model answers, or the user wants to use it anyway."""
     tell(f"Checking {name} …")
     try:
-        _run(partial(verify_model, name, settings, clock=SystemClock()))
+        anyio.run(partial(verify_model, name, settings, clock=SystemClock()))
     except SatchelError as error:
         tell(str(error))
         return _agrees("Use it anyway?", default=False)
@@ -242,7 +232,7 @@ def _by_name(settings: Settings, answer: str) -> Values | None:
     name, _, model = (part.strip() for part in answer.partition(":"))
     provider = settings.providers.get(name)
     if provider is None:
-        tell(f"There is no provider {name!r}.{_did_you_mean(name, list(settings.providers))}")
+        tell(f"There is no provider {name!r}.{closest(name, settings.providers)}")
         tell(f"Known: {', '.join(settings.providers)}.")
         return None
     if provider.kind == "none":
@@ -261,7 +251,7 @@ def _by_name(settings: Settings, answer: str) -> Values | None:
         return None
     endpoint, is_checked = found
     try:
-        default = _run(partial(model_of, provider, settings)).partition(":")[2]
+        default = anyio.run(model_of, provider, settings).partition(":")[2]
     except ModelError:
         default = ""  # the user names one
     chosen = _model_at(settings, endpoint, is_checked=is_checked, default=default)
@@ -272,7 +262,7 @@ def _without_key(settings: Settings, provider: ProviderSettings, model: str) -> 
     """The settings for a hosted provider whose key is not set; without a pasted key they can only be confirmed."""
     if not model:
         try:
-            model = _run(partial(model_of, provider, settings)).partition(":")[2]
+            model = anyio.run(model_of, provider, settings).partition(":")[2]
         except ModelError:
             model = _read("Name of its model [Enter: another provider]: ")
             if not model:

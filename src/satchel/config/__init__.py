@@ -56,7 +56,6 @@ if TYPE_CHECKING:
     from satchel.config.trusted import read_project as read_project
     from satchel.config.trusted import trust as trust
     from satchel.config.trusted import trust_record as trust_record
-    from satchel.config.trusted import trusted_folders as trusted_folders
     from satchel.config.trusted import untrust as untrust
     from satchel.config.write import add_permission as add_permission
     from satchel.config.write import remove_permission as remove_permission

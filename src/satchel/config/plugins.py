@@ -1,7 +1,7 @@
 """Plugins: installed packages that offer tools, search engines, language models, importers, sandboxes or routes.
 
 A package offers them by entry points of the group "satchel", each of which names a module with one or more of the
-functions in `HOOKS`. Nothing of it is imported before the user enabled it by name. What was enabled is pinned in
+functions in `Hook`. Nothing of it is imported before the user enabled it by name. What was enabled is pinned in
 SATCHEL_HOME/plugins.json, by version and a hash of the package's files; a package that has changed since is not loaded
 until it is enabled again. Once loaded, its code can do what Satchel can.
 
@@ -26,7 +26,6 @@ from satchel.config.home import ensure_home, replace_file
 from satchel.errors import NotFound
 
 __all__ = [
-    "HOOKS",
     "Hook",
     "Plugin",
     "PluginState",
@@ -41,7 +40,6 @@ __all__ = [
 ]
 
 Hook: TypeAlias = Literal["tools", "search_engines", "providers", "importers", "sandboxes", "routers"]
-HOOKS: Final[tuple[Hook, ...]] = ("tools", "search_engines", "providers", "importers", "sandboxes", "routers")
 """The functions of a plugin's module. `tools`, `search_engines` and `routers` give sequences, the others mappings by
 name."""
 

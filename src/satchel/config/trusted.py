@@ -29,7 +29,6 @@ __all__ = [
     "read_project",
     "trust",
     "trust_record",
-    "trusted_folders",
     "untrust",
 ]
 
@@ -125,15 +124,6 @@ def read_project(folder: Path) -> ProjectContent:
             skills=_skill_digests(folder),
         ),
     )
-
-
-def trusted_folders(home: Path) -> tuple[Path, ...]:
-    """The project folders that the user trusts, in the order in which they were trusted.
-
-    Raises:
-        ConfigError: The list can't be read.
-    """
-    return tuple(_load(home))
 
 
 def trust_record(home: Path, folder: Path) -> TrustRecord | None:

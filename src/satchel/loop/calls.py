@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import traceback
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, fields
 from typing import Any, TypeAlias
 
 import anyio
@@ -14,10 +13,10 @@ import anyio
 from satchel.events import Action, AskUser, Failure, Observation
 from satchel.loop.pool import ToolPool
 from satchel.loop.toolbox import Toolbox
-from satchel.messages import FileBlock, Message, ToolUseBlock, clean_text
+from satchel.messages import FileBlock, ToolUseBlock, clean_text
 from satchel.tools.box import Box
 from satchel.tools.permissions import Gate
-from satchel.tools.port import Ask, CatalogueAccess, Delegate, MemoryAccess, Modes, Tool, ToolContext
+from satchel.tools.port import SessionContext, Tool, ToolContext
 
 __all__ = [
     "OUTSIDE_MARK",
@@ -47,51 +46,24 @@ Spill: TypeAlias = Callable[[str, str], Awaitable[str]]
 """Stores the whole text of a result that was cut, under the call's id, and returns the path of its file."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CallEnvironment:
+@dataclass(slots=True, kw_only=True)
+class CallEnvironment(SessionContext):
     """Where a session's calls run: its tools, who permits them, and what they may use.
 
     Attributes:
         pool: Threads for blocking functions, shared by the sessions of a process.
         spill: See `Spill`.
-        cwd: Handed to every call, as are the fields below; see `ToolContext`.
     """
 
     tools: Toolbox
     gate: Gate
     pool: ToolPool
     spill: Spill
-    session_id: str
-    cwd: Path
-    roots: Sequence[Path]
-    spill_dir: Path
-    state: dict[str, Any] = field(default_factory=dict)
-    environ: Mapping[str, str] = field(default_factory=dict)
-    ask: Ask | None = None
-    messages: Callable[[], Sequence[Message]] = tuple
-    memory: MemoryAccess | None = None
-    catalogue: CatalogueAccess | None = None
-    modes: Modes | None = None
-    delegate: Delegate | None = None
 
     def context(self, **of_call: Any) -> ToolContext:
         """What one call is given; `of_call` are the fields of `ToolContext` that are its own."""
-        return ToolContext(
-            session_id=self.session_id,
-            cwd=self.cwd,
-            roots=self.roots,
-            spill_dir=self.spill_dir,
-            state=self.state,
-            blocking=self.pool.run,
-            environ=self.environ,
-            ask=self.ask,
-            messages=self.messages,
-            memory=self.memory,
-            catalogue=self.catalogue,
-            modes=self.modes,
-            delegate=self.delegate,
-            **of_call,
-        )
+        shared = {each.name: getattr(self, each.name) for each in fields(SessionContext)}
+        return ToolContext(blocking=self.pool.run, **shared, **of_call)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

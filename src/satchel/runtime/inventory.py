@@ -146,17 +146,13 @@ async def model_of(provider: ProviderSettings, settings: Settings) -> str:
     return f"{provider.name}:{await default_model(provider, settings)}"
 
 
-async def try_model(satchel: Satchel, name: str | None = None) -> ModelTest:
-    """Ask a model for a greeting, and to call a tool.
-
-    Args:
-        satchel: Opens the model.
-        name: "provider:model"; None takes the one that answers by default.
+async def try_model(satchel: Satchel) -> ModelTest:
+    """Ask the model that answers by default for a greeting, and to call a tool.
 
     Raises:
         ConfigError, ModelError: It can't answer; the message says why and who must act.
     """
-    model = await satchel.model(name)
+    model = await satchel.model()
     clock = satchel.clock
     began_s = clock.monotonic_s()
     first_s: float | None = None

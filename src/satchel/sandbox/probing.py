@@ -5,21 +5,17 @@ from __future__ import annotations
 import os
 import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from satchel.errors import SandboxError
 from satchel.sandbox.port import Limits, Probe, PythonEntry, RunSpec
-from satchel.sandbox.session import Player
 
-__all__ = ["APPARMOR_PROFILE", "fix_for", "probe_by_doing"]
+if TYPE_CHECKING:
+    from satchel.sandbox.backend import BaseBackend
+
+__all__ = ["fix_for", "probe_by_doing"]
 
 APPARMOR_SWITCH = Path("/proc/sys/kernel/apparmor_restrict_unprivileged_userns")
-APPARMOR_PROFILE = """abi <abi/4.0>,
-include <tunables/global>
-profile bwrap /usr/bin/bwrap flags=(unconfined) {
-  userns,
-}
-"""
-"""What Ubuntu 23.10 and later need in /etc/apparmor.d/bwrap, so that bwrap may create user namespaces."""
 NO_PROGRAM = (
     "Install bubblewrap: sudo apt install bubblewrap (Debian, Ubuntu), sudo dnf install bubblewrap (Fedora), "
     "sudo pacman -S bubblewrap (Arch)."
@@ -36,7 +32,7 @@ SMALL = Limits(wall_s=20, cpu_s=10, memory_mb=256)
 CODE = "def run(args):\n    import os\n    return f\"{os.getuid()} {args['word']}\"\n"
 
 
-async def probe_by_doing(sandbox: Player) -> Probe:
+async def probe_by_doing(sandbox: BaseBackend) -> Probe:
     """Run a function in the sandbox and look at what it says."""
     with tempfile.TemporaryDirectory(prefix="satchel-probe-") as folder:
         os.chmod(folder, 0o755)
@@ -46,7 +42,6 @@ async def probe_by_doing(sandbox: Player) -> Probe:
             result = await sandbox.play_once(
                 RunSpec(entry=PythonEntry(code_dir=Path(folder), args={"word": "up"}), limits=SMALL),
                 folder=None,
-                on_output=None,
             )
         # OSError: root of a user namespace that has no other users can give a box none of its own.
         except (SandboxError, OSError) as error:

@@ -17,6 +17,8 @@ __all__ = ["RunningProcess", "run_alongside"]
 
 EXIT_S = 0.5
 """How long a process may take to exit by itself after its stdin was closed, as a server that reads it does."""
+_GRACE_S = 1.0
+"""The time between SIGTERM and SIGKILL."""
 
 
 class RunningProcess:
@@ -65,7 +67,6 @@ async def run_alongside(
     cwd: Path,
     environ: Mapping[str, str],
     on_stderr: Callable[[bytes], None],
-    grace_s: float = 1.0,
     box: Entrance | None = None,
 ) -> AsyncIterator[RunningProcess]:
     """Run a program for as long as the block lasts, in its own session and process group, without a terminal.
@@ -78,7 +79,6 @@ async def run_alongside(
         cwd: Its working directory.
         environ: Its complete environment; `MARK` is added.
         on_stderr: Called with each piece of its stderr; must not block.
-        grace_s: The time between SIGTERM and SIGKILL.
         box: Confines the program; None runs it with all rights of the user. If it exceeds a limit of the box, it is
             ended, which its reader sees as the end of its output.
 
@@ -92,7 +92,7 @@ async def run_alongside(
             async with anyio.create_task_group() as group:
                 group.start_soon(_forward, stderr, on_stderr)
                 if boxed is not None:
-                    group.start_soon(_guard, Watchdog(tree.pid, boxed.watch), tree, grace_s)
+                    group.start_soon(_guard, Watchdog(tree.pid, boxed.watch), tree)
                 yield RunningProcess(tree, stdin=stdin, stdout=stdout, pid=tree.pid)
                 group.cancel_scope.cancel()
         finally:
@@ -100,17 +100,17 @@ async def run_alongside(
                 stdin.write.close()
                 with anyio.move_on_after(EXIT_S):
                     await _wait_and_drain(tree, stdout)
-                await tree.end(grace_s)
+                await tree.end(_GRACE_S)
             _forward_rest(stderr, on_stderr)
             tree.close()
             if boxed is not None and boxed.after is not None:
                 boxed.after()
 
 
-async def _guard(watchdog: Watchdog, tree: _Tree, grace_s: float) -> None:
+async def _guard(watchdog: Watchdog, tree: _Tree) -> None:
     """End the program if it exceeds a limit of its box."""
     await watchdog.run()
-    await tree.end(grace_s)
+    await tree.end(_GRACE_S)
 
 
 async def _forward(pipe: _Pipe, on_chunk: Callable[[bytes], None]) -> None:

@@ -15,7 +15,6 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.routing import Route
 
-from satchel.config import ServerSettings
 from satchel.errors import SatchelError
 from satchel.runtime import Satchel
 from satchel.runtime.browsers import Browsers
@@ -178,15 +177,14 @@ class App:
         await self.service.proxy.aclose()
 
 
-def create_app(satchel: Satchel, *, token: str, settings: ServerSettings | None = None) -> App:
+def create_app(satchel: Satchel, *, token: str) -> App:
     """Make the application.
 
     Args:
         satchel: Stays open while the application runs.
         token: The token that clients must send.
-        settings: None takes those of `satchel`.
     """
-    settings = settings or satchel.settings.server
+    settings = satchel.settings.server
     metrics = Metrics()
     browsers = Browsers(satchel.settings.home, token=token, clock=satchel.clock)
     service = Service(

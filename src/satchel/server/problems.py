@@ -131,9 +131,9 @@ def problem_fields(status: int, detail: str, *, code: str = "") -> dict[str, Any
     }
 
 
-def problem_body(status: int, detail: str, *, code: str = "") -> bytes:
+def problem_body(status: int, detail: str) -> bytes:
     """The body of an answer."""
-    return json_bytes(problem_fields(status, detail, code=code))
+    return json_bytes(problem_fields(status, detail))
 
 
 def invalid_detail(errors: Iterable[Mapping[str, Any]]) -> str:

@@ -10,9 +10,7 @@ from typing import Any, Final
 
 from pydantic import BaseModel, Field
 
-from satchel.server.json_answers import JsonAnswer
-
-__all__ = ["V1Error", "V1Failure", "has_v1_form", "v1_answer", "v1_fields"]
+__all__ = ["V1Error", "V1Failure", "has_v1_form", "v1_fields"]
 
 _TYPES: Final = {
     400: "invalid_request_error",
@@ -66,8 +64,3 @@ def v1_fields(
     kind = _TYPES.get(status, "invalid_request_error" if status < 500 else "api_error")
     parts = {"type": kind, "message": message, "param": param, "code": code or _CODES.get(status)}
     return {"type": "error", "error": parts}
-
-
-def v1_answer(fields: dict[str, Any], status: int, headers: dict[str, str] | None = None) -> JsonAnswer:
-    """The answer with an error."""
-    return JsonAnswer(fields, status_code=status, headers=headers)

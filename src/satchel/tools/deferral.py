@@ -103,10 +103,10 @@ class Bridge:
         tools: The three tools, in this order. They never change.
     """
 
-    def __init__(self, finder: ToolFinder, deferred: Sequence[Tool] = ()) -> None:
-        """Create the bridge to `deferred`, which `defer` can replace; `finder` searches them."""
+    def __init__(self, finder: ToolFinder) -> None:
+        """Create the bridge to no tools yet; `finder` searches those that `defer` gives it."""
         self._finder = finder
-        self._deferred = Registry(deferred)
+        self._deferred = Registry(())
         self._others = Registry(())
         self.tools: tuple[Tool, ...] = (self._search(), self._describe(), self._call())
 

@@ -30,6 +30,7 @@ __all__ = [
     "Redirect",
     "Redirecting",
     "Resumable",
+    "SessionContext",
     "Source",
     "Tool",
     "ToolContext",
@@ -237,8 +238,8 @@ class Delegate(Protocol):
 
 
 @dataclass(slots=True, kw_only=True)
-class ToolContext:
-    """What a call may use.
+class SessionContext:
+    """What all calls of a session may use.
 
     Attributes:
         cwd: The session's working directory. A tool may keep its own in `state`, as the shell does.
@@ -247,9 +248,6 @@ class ToolContext:
         spill_dir: Where long results are saved; the file tools may read it.
         state: Values that tools keep for the session, under keys that begin with the tool's name ("bash.cwd"). Lost
             when the session is closed.
-        progress: Reports the call's progress. The data is shown and not logged.
-        blocking: Runs a blocking function on the tools' thread pool.
-        timeout_s: The call's time limit; the loop enforces it by cancelling the call.
         environ: The environment for processes that the tool starts.
         ask: Asks the user during the call (see `Ask`). None if nobody can be asked now; a question then has to end
             the turn.
@@ -257,21 +255,13 @@ class ToolContext:
         memory: The user's memory, or None if there is none. Only tools that run in this process can use it.
         catalogue: The user's capabilities, or None if the database is unavailable.
         modes: The session's permission mode; None outside of a session, and for sub-agents. So is `delegate`.
-        untrusted: The model has read something from outside in this session, so what it writes may come from there.
-        box: The sandbox in which the call must run, as it was permitted; None runs it outside, with the user's rights.
     """
 
     session_id: str
-    turn: int
-    call_id: str
     cwd: Path
     roots: Sequence[Path]
     spill_dir: Path
-    state: dict[str, Any]
-    progress: Callable[[Mapping[str, Any]], Awaitable[None]]
-    blocking: Blocking
-    clock: Clock
-    timeout_s: float
+    state: dict[str, Any] = field(default_factory=dict)
     environ: Mapping[str, str] = field(default_factory=dict)
     ask: Ask | None = None
     messages: Callable[[], Sequence[Message]] = tuple
@@ -279,6 +269,26 @@ class ToolContext:
     catalogue: CatalogueAccess | None = None
     modes: Modes | None = None
     delegate: Delegate | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class ToolContext(SessionContext):
+    """What a call may use.
+
+    Attributes:
+        progress: Reports the call's progress. The data is shown and not logged.
+        blocking: Runs a blocking function on the tools' thread pool.
+        timeout_s: The call's time limit; the loop enforces it by cancelling the call.
+        untrusted: The model has read something from outside in this session, so what it writes may come from there.
+        box: The sandbox in which the call must run, as it was permitted; None runs it outside, with the user's rights.
+    """
+
+    turn: int
+    call_id: str
+    progress: Callable[[Mapping[str, Any]], Awaitable[None]]
+    blocking: Blocking
+    clock: Clock
+    timeout_s: float
     untrusted: bool = False
     box: Box | None = None
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, Final, assert_never
 
@@ -131,7 +131,6 @@ class ConversationScreen(App[int]):
         *,
         is_dark: bool,
         monotonic_s: Callable[[], float],
-        notices: Sequence[str] = (),
         typed: str = "",
     ) -> None:
         """Show an open session.
@@ -141,7 +140,6 @@ class ConversationScreen(App[int]):
             session: The session.
             is_dark: The terminal's background is dark.
             monotonic_s: A clock.
-            notices: What the user should know first.
             typed: What stands in the field.
         """
         super().__init__()
@@ -153,7 +151,6 @@ class ConversationScreen(App[int]):
         self.session = session
         self._host = host
         self._monotonic_s = monotonic_s
-        self._notices = notices
         self._typed = typed
         self._head = Static(id="head", markup=False)
         self._conversation = VerticalScroll(id="conversation", can_focus=False)
@@ -189,8 +186,6 @@ class ConversationScreen(App[int]):
         self._conversation.anchor()
         self._composer.put(self._typed)
         self._composer.focus()
-        for notice in self._notices:
-            self._tell(f"△ {notice}", "warn")
         self.set_interval(_PAINT_S, self._paint)
         self.set_interval(1.0, self._draw_status)
         await self._enter()

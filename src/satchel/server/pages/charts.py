@@ -39,7 +39,7 @@ class ChartColumn:
     Attributes:
         label: Below it, a few characters.
         up: What grows upwards, part by part.
-        down: What grows downwards.
+        down: What grows downwards, in dollars.
         is_now: Its label is set bolder.
     """
 
@@ -49,16 +49,11 @@ class ChartColumn:
     is_now: bool = False
 
 
-def nice_step(most: float, *, steps: int = 3) -> float:
-    """The distance between about `steps` rules up to `most`: 1, 2 or 5 times a power of ten.
-
-    Args:
-        most: The largest value; 0 or less gives 1.
-        steps: How many rules are wanted.
-    """
+def nice_step(most: float) -> float:
+    """The distance between about three rules up to `most`: 1, 2 or 5 times a power of ten; 1 up to 0."""
     if not most > 0 or math.isinf(most):
         return 1.0
-    rough = most / steps
+    rough = most / 3
     power: float = 10.0 ** math.floor(math.log10(rough))
     return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough * 0.999)
 
@@ -70,11 +65,9 @@ def column_chart(
     description: str,
     says_up: str = "{:,.0f}",
     up_scale: float = 1.0,
-    says_down: str = "${:,.2f}",
-    whole: bool = False,
     id: str,
 ) -> Markup:
-    """Columns that grow upwards in up to three parts and, where there is anything, downwards in one.
+    """Columns that grow upwards in up to three parts, counts, and, where there is money, downwards in one.
 
     Args:
         columns: From left to right.
@@ -82,15 +75,11 @@ def column_chart(
         description: What the chart shows, in a sentence or two.
         says_up: The format of a value at a rule, after division by `up_scale`.
         up_scale: Such as 1,000 where the format ends in "k".
-        says_down: The format of a value at a rule below the axis.
-        whole: Values are whole numbers, and so are the rules.
         id: Of the drawing, unique on its page.
     """
     has_down = any(column.down > 0 for column in columns)
     most = max((sum(column.up) for column in columns), default=0.0)
-    step = nice_step(most)
-    if whole:
-        step = max(1.0, step)
+    step = max(1.0, nice_step(most))
     top = max(step, math.ceil(most / step - 1e-9) * step)
     axis = _HEAD + _UP
     scale = _UP / top
@@ -108,7 +97,7 @@ def column_chart(
     if has_down:
         for number in range(1, round(lowest / down_step) + 1):
             y = below + number * down_step * _DOWN / lowest
-            parts.append(_rule(y, says_down.format(number * down_step)))
+            parts.append(_rule(y, f"${number * down_step:,.2f}"))
     every = math.ceil(len(columns) / _MOST_LABELS) if columns else 1
     for number, column in enumerate(columns):
         left, width = _LEFT + place * (number + _GAP / 2), place * (1 - _GAP)

@@ -311,7 +311,6 @@ def over_time(days: Sequence[DayCount], today: date) -> OverTime | None:
         description=f"The most, {most.total:,}, are from {most.words}. "
         f"{counted(sum(span.facts for span in spans), 'fact')} and "
         f"{counted(sum(span.said for span in spans), 'message')} are drawn. The table below has every number.",
-        whole=True,
         id="over-time",
     )
     return OverTime(chart, spans[::-1], unit)

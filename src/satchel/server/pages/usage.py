@@ -162,7 +162,6 @@ def _chart(days: Sequence[Day], month: str, today: date) -> Any:
         description=f"{words} The table below has every number.",
         says_up=_unit_of(top),
         up_scale=_scale_of(top),
-        whole=True,
         id="by-day",
     )
 

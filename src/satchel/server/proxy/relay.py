@@ -12,10 +12,11 @@ import httpx2
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from satchel.server.json_answers import JsonAnswer
 from satchel.server.metrics import Metrics
 from satchel.server.proxy.provider_answer import AnswerCollector, ProviderAnswer
 from satchel.server.streams import Stopping
-from satchel.server.v1_errors import v1_answer, v1_fields
+from satchel.server.v1_errors import v1_fields
 
 __all__ = ["OF_CONNECTION", "Header", "RelayedResponse", "passed_on", "upstream_client"]
 
@@ -175,6 +176,5 @@ class RelayedResponse(Response):
 def _unreachable(request: httpx2.Request, error: httpx2.HTTPError) -> Response:
     place = f"{request.url.scheme}://{request.url.host}"
     status = 504 if isinstance(error, httpx2.TimeoutException) else 502
-    return v1_answer(
-        v1_fields(status, f"Satchel can't reach the provider at {place} ({type(error).__name__})."), status
-    )
+    words = f"Satchel can't reach the provider at {place} ({type(error).__name__})."
+    return JsonAnswer(v1_fields(status, words), status_code=status)
