@@ -396,6 +396,16 @@ async def test_a_wrong_key_and_no_credit_are_said_once(
 
 
 @both
+async def test_what_is_said_and_the_key_are_sent_on_to_no_other_address(wire: Wire, tmp_path: Path) -> None:
+    async with loopback([]) as other:
+        elsewhere = Answer(status=307, headers={"location": f"{other.url}/v1"})
+        async with loopback([elsewhere]) as server, model_at(server, wire, tmp_path) as model:
+            with pytest.raises(ModelRejected, match="answered 307"):
+                await ask(model, request())
+        assert other.asked == []
+
+
+@both
 async def test_a_key_that_cannot_be_one_is_said_before_anything_is_sent(wire: Wire, tmp_path: Path) -> None:
     async with loopback([]) as server:
         settings = settings_for(server, tmp_path, OPENAI_API_KEY="schlüssel", ANTHROPIC_API_KEY="schlüssel")

@@ -232,7 +232,7 @@ async def available_models(provider: ProviderSettings, settings: Settings) -> tu
         headers |= {"x-api-key": key or "none", "anthropic-version": "2023-06-01"}
     where = f"{provider.name} at {_host(provider)}"
     try:
-        async with httpx2.AsyncClient(timeout=_LIST_LIMIT_S, follow_redirects=True) as client:
+        async with httpx2.AsyncClient(timeout=_LIST_LIMIT_S) as client:
             response = await client.get(f"{base_url}/models", headers=headers)
             body: Any = response.json() if response.is_success else None
     except (httpx2.HTTPError, httpx2.InvalidURL, UnicodeEncodeError) as error:

@@ -259,12 +259,10 @@ class HostedModel(ABC):
             model=model,
         )
 
-    async def post(
-        self, body: bytes, *, offered_tools: bool = False, url: str = "", redirects: bool = True
-    ) -> httpx2.Response:
+    async def post(self, body: bytes, *, offered_tools: bool = False, url: str = "") -> httpx2.Response:
         """Send the request, to `_url()` unless another is given, and return the response with its body unread.
 
-        With `redirects=False`, an answer that leads elsewhere is a refusal.
+        What was said and the key go where the settings say and nowhere else: a redirect is a refusal.
 
         Raises:
             ModelError: The request was refused, or there was no response.
@@ -285,7 +283,7 @@ class HostedModel(ABC):
             )
         try:
             asked = self._client.build_request("POST", url or self._url(), content=body)
-            response = await self._client.send(asked, stream=True, follow_redirects=redirects)
+            response = await self._client.send(asked, stream=True)
         except httpx2.TimeoutException as error:
             raise ModelUnavailable(f"{self._endpoint.name} did not answer in time.") from error
         except (httpx2.HTTPError, httpx2.InvalidURL) as error:

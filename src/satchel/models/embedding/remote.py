@@ -109,8 +109,7 @@ class RemoteEmbedder(BaseEmbedder):
         try:
             # The client's time limits apply to each read; this one applies to the whole answer.
             with anyio.fail_after(_ANSWER_LIMIT_S):
-                # The texts are the user's memories: they go where the settings say and nowhere else.
-                response = await self._endpoint.post(body, url=self._url, redirects=False)
+                response = await self._endpoint.post(body, url=self._url)
                 async with aclosing(response):
                     async for data in response.aiter_bytes():
                         answer += data
