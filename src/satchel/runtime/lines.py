@@ -273,11 +273,11 @@ def receipt_lines(receipt: ForgetReceipt) -> list[str]:
 
 def session_line(info: SessionInfo) -> str:
     """A session: its id, the time of its last event, its title and its number of turns."""
-    marks = [f"from {info.source}"] if info.source else []
-    marks += [name for name in ("private", "pinned", "archived") if getattr(info, name)]
+    marks = [name for name in ("private", "pinned", "archived") if getattr(info, name)]
     when = f"{info.last_at.astimezone():%Y-%m-%d %H:%M}"
     title = one_line(info.title) or "(no messages)"
-    return f"{info.id}  {when}  {title}  ({', '.join([counted(info.turns, 'turn'), *marks])})"
+    source = [f"from {info.source}"] if info.source else []
+    return f"{info.id}  {when}  {title}  ({', '.join([counted(info.turns, 'turn'), *source, *marks])})"
 
 
 def usage_line(usage: Usage) -> str:

@@ -398,12 +398,12 @@ class Session(_Answered):
     cwd: str
     model: str
     private: bool
+    source: str | None = Field(description="The program that it comes from, such as ChatGPT.")
     pinned: bool = Field(description="Lists show it first.")
     archived: bool = Field(description="Lists leave it out.")
     project: str | None = Field(description="The id of the project that it is in.")
     branch_of: str | None = Field(description="The conversation whose turns before `branch_turn` it repeats.")
     branch_turn: int | None
-    source: str | None = Field(description="The program that it comes from, such as ChatGPT.")
 
 
 class SessionShown(Session):

@@ -48,13 +48,13 @@ def info_to_json(info: SessionInfo) -> dict[str, Any]:
         "turns": info.turns,
         "cwd": info.cwd,
         "model": model,
+        "source": info.source or None,
         "private": info.private,
         "pinned": info.pinned,
         "archived": info.archived,
         "project": info.project or None,
         "branch_of": info.branch_of or None,
         "branch_turn": info.branch_turn or None,
-        "source": info.source or None,
     }
 
 
