@@ -105,6 +105,28 @@ class _State:
         return bool(messages) and all((turn, id) in there for turn, ids in self.ids.items() for id in ids)
 
 
+@dataclass(frozen=True, slots=True)
+class _Said:
+    """The words of a conversation's messages.
+
+    Attributes:
+        stored: Those of the memories that there are, by their ids.
+        clean: Gives another text as it would be stored.
+        told: The ids of the messages that memories are made of.
+    """
+
+    stored: Mapping[str, str]
+    clean: Callable[[str], str]
+    told: frozenset[str]
+
+    def of(self, message: ImportedMessage) -> str:
+        """The words of a message. What is not in memory was forgotten; of other branches, nothing is in memory."""
+        if message.id in self.stored:
+            return self.stored[message.id]
+        text = self.clean(message.text)
+        return FORGOTTEN if text.strip() and message.id in self.told else text
+
+
 class _Conversations:
     """Takes imported conversations into the logs of a home."""
 
@@ -125,33 +147,25 @@ class _Conversations:
             self._deleted = await sessions.client_history.deleted()
         if found.session in self._deleted:
             return "deleted"
-        told = {message.id for message in found.messages}
-
-        def text_of(message: ImportedMessage) -> str:
-            if message.id in words:
-                return words[message.id]
-            text = clean(message.text)
-            # What is not in memory was forgotten; of other branches, nothing is.
-            return FORGOTTEN if text.strip() and message.id in told else text
-
+        said = _Said(words, clean, frozenset(message.id for message in found.messages))
         paths, place = [found.messages, *found.branches], self._places.get(found.session)
         main, outcome = found.messages, "known"
         try:
             if place is None:
-                if all(text_of(one) in ("", FORGOTTEN) and not one.files for one in main):
+                if all(said.of(one) in ("", FORGOTTEN) and not one.files for one in main):
                     return "deleted"
-                title = "" if any(text_of(one) == FORGOTTEN for one in main) else title_of(clean(found.title))
-                await self._write(found, found.session, main, text_of, words, title=title)
+                title = "" if any(said.of(one) == FORGOTTEN for one in main) else title_of(clean(found.title))
+                await self._write(found, found.session, main, said, title=title)
                 outcome = "new"
             elif not self._is_same(found.session, main):
                 state = await self._state(found.session)
                 main = next((path for path in paths if state.is_of(path)), ())
                 if state.is_gone_on or not main:
                     return "gone on"
-                outcome = await self._extend(found.session, place, state, main, text_of, words, captured=True)
+                outcome = await self._extend(found.session, place, state, main, said, captured=True)
         except SessionInUse:
             return "gone on"
-        await self._take_branches(found, [path for path in paths if path is not main], main, text_of, words)
+        await self._take_branches(found, [path for path in paths if path is not main], main, said)
         return outcome
 
     async def _take_branches(
@@ -159,8 +173,7 @@ class _Conversations:
         found: ImportedConversation,
         paths: Sequence[tuple[ImportedMessage, ...]],
         main: tuple[ImportedMessage, ...],
-        text_of: Callable[[ImportedMessage], str],
-        words: Mapping[str, str],
+        said: _Said,
     ) -> None:
         """Keep the other branches: each goes off the first that has what stands before it."""
         assert self._places is not None
@@ -180,12 +193,12 @@ class _Conversations:
                 continue
             if (place := self._places.get(id)) is None:
                 branched = SessionBranched(session_id=parent, turn=first.turn, repeats=repeats[id])
-                await self._write(found, id, path, text_of, words, branched=branched)
+                await self._write(found, id, path, said, branched=branched)
             elif not self._is_same(id, path):
                 state = await self._state(id)
                 if not state.is_gone_on:
                     with suppress(SessionInUse):
-                        await self._extend(id, place, state, path, text_of, words, captured=False)
+                        await self._extend(id, place, state, path, said, captured=False)
 
     def _is_same(self, id: str, messages: Sequence[ImportedMessage]) -> bool:
         """Whether a conversation ends here as it ends there, so that its log needn't be read."""
@@ -203,8 +216,7 @@ class _Conversations:
         found: ImportedConversation,
         id: str,
         messages: tuple[ImportedMessage, ...],
-        text_of: Callable[[ImportedMessage], str],
-        words: Mapping[str, str],
+        said: _Said,
         *,
         title: str = "",
         branched: SessionBranched | None = None,
@@ -225,7 +237,7 @@ class _Conversations:
         def make() -> list[Record]:
             spill = place.with_suffix(".spill")
             is_main = branched is None
-            events.extend(_turns(messages, text_of, words, source, spill, captured=is_main))
+            events.extend(_turns(messages, said, source, spill, captured=is_main))
             return [Record(seq=seq, at=at, event=event) for seq, (at, event) in enumerate(events, start=1)]
 
         records = await anyio.to_thread.run_sync(make)
@@ -239,8 +251,7 @@ class _Conversations:
         place: Path,
         state: _State,
         messages: tuple[ImportedMessage, ...],
-        text_of: Callable[[ImportedMessage], str],
-        words: Mapping[str, str],
+        said: _Said,
         *,
         captured: bool,
     ) -> str:
@@ -255,9 +266,7 @@ class _Conversations:
 
         def make() -> list[tuple[datetime, Event]]:
             spill = place.with_suffix(".spill")
-            return list(
-                _turns((*late, *later), text_of, words, source, spill, captured=captured, goes_on=bool(late))
-            )
+            return list(_turns((*late, *later), said, source, spill, captured=captured, goes_on=bool(late)))
 
         events = await anyio.to_thread.run_sync(make)
         async with await self._home.sessions.open(id) as journal:
@@ -269,8 +278,7 @@ class _Conversations:
 
 def _turns(
     messages: Sequence[ImportedMessage],
-    text_of: Callable[[ImportedMessage], str],
-    words: Mapping[str, str],
+    words: _Said,
     source: str,
     spill: Path,
     *,
@@ -281,8 +289,7 @@ def _turns(
 
     Args:
         messages: In order.
-        text_of: Gives the text of a message.
-        words: Of the memories, by their ids.
+        words: Of the messages.
         source: The format.
         spill: The folder beside the log.
         captured: Whether the messages are in memory.
@@ -295,8 +302,8 @@ def _turns(
             goes_on = False
             yield at, ContextAdded(turn=turn, source=source, text=_GOES_ON)
         elif said[0].role == "user":
-            texts = [TextBlock(text=text)] if (text := text_of(said[0])) else []
-            blocks: tuple[Block, ...] = (*texts, *_kept(said[0], text_of, spill))
+            texts = [TextBlock(text=text)] if (text := words.of(said[0])) else []
+            blocks: tuple[Block, ...] = (*texts, *_kept(said[0], words, spill))
             yield at, TurnStart(turn=turn, message=Message(role="user", blocks=blocks))
         else:
             opening = TextBlock(text=_NO_MESSAGE, origin="notice")
@@ -306,9 +313,9 @@ def _turns(
         last = ""
         for number, message in enumerate(answers):
             at = max(at, message.at)
-            if text := text_of(message):
+            if text := words.of(message):
                 spoken.append(text)
-            files = _kept(message, text_of, spill)
+            files = _kept(message, words, spill)
             if not files and number < len(answers) - 1:
                 continue
             rounds += 1
@@ -339,18 +346,16 @@ def _turns(
                 )
         if last:
             yield at, Final(turn=turn, text=last, status="done")
-        ids = tuple(message.id for message in said if message.id in words) if captured else ()
+        ids = tuple(message.id for message in said if message.id in words.stored) if captured else ()
         yield at, MemoryCaptured(turn=turn, ids=ids)
         status: Any = "done" if answers else "cancelled"
         yield at, TurnEnd(turn=turn, status=status, rounds=rounds, usage=Usage(), duration_ms=0)
 
 
-def _kept(
-    message: ImportedMessage, text_of: Callable[[ImportedMessage], str], spill: Path
-) -> tuple[FileBlock, ...]:
+def _kept(message: ImportedMessage, words: _Said, spill: Path) -> tuple[FileBlock, ...]:
     """The files of a message, copied beside the log; those of a message that was forgotten are gone."""
     kept = []
-    for file in message.files if text_of(message) != FORGOTTEN else ():
+    for file in message.files if words.of(message) != FORGOTTEN else ():
         with suppress(OSError):  # a part of the archive that is damaged
             content = file.read()
             if 0 < len(content) <= MOST_BYTES:

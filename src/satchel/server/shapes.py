@@ -398,6 +398,7 @@ class Session(_Answered):
     cwd: str
     model: str
     private: bool
+    source: str | None = Field(description="The program that it comes from, such as ChatGPT.")
     pinned: bool = Field(description="Lists show it first.")
     archived: bool = Field(description="Lists leave it out.")
     project: str | None = Field(description="The id of the project that it is in.")
@@ -406,7 +407,6 @@ class Session(_Answered):
     branches: list[str] = Field(
         description="In a list: the branches that this entry stands for, if there are several, the oldest first."
     )
-    source: str | None = Field(description="The program that it comes from, such as ChatGPT.")
 
 
 class SessionShown(Session):

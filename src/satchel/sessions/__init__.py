@@ -9,10 +9,9 @@ from satchel.sessions.index import SearchHit
 from satchel.sessions.journal import Journal
 from satchel.sessions.log import Log, Skipped
 from satchel.sessions.logs import LogFile
-from satchel.sessions.places import source_of
 from satchel.sessions.redaction import Redacted, Redaction, Words, live_redactor
 from satchel.sessions.store import SessionStore
-from satchel.sessions.summary import SessionInfo, UsageRow, read_title, title_of
+from satchel.sessions.summary import SessionInfo, UsageRow, read_title, source_of, title_of
 from satchel.spacing import FORGOTTEN
 
 __all__ = [

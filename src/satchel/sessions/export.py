@@ -48,6 +48,7 @@ def info_to_json(info: SessionInfo) -> dict[str, Any]:
         "turns": info.turns,
         "cwd": info.cwd,
         "model": model,
+        "source": info.source or None,
         "private": info.private,
         "pinned": info.pinned,
         "archived": info.archived,
@@ -55,7 +56,6 @@ def info_to_json(info: SessionInfo) -> dict[str, Any]:
         "branch_of": info.branch_of or None,
         "branch_turn": info.branch_turn or None,
         "branches": list(info.branches),
-        "source": info.source or None,
     }
 
 

@@ -7,27 +7,14 @@ import re
 from datetime import datetime
 from pathlib import Path
 
-__all__ = ["FORBIDDEN_IN_IDS", "beside", "bucket_name", "log_name", "session_id_of", "source_of"]
+__all__ = ["FORBIDDEN_IN_IDS", "beside", "bucket_name", "log_name", "session_id_of"]
 
 FORBIDDEN_IN_IDS = re.compile(r"[^A-Za-z0-9:-]")
 """An id is part of a file name, where `_` separates it from the time."""
-_SOURCES = {
-    "chatgpt": "ChatGPT",
-    "claude": "Claude",
-    "gemini": "Gemini",
-    "claude-code": "Claude Code",
-    "codex": "Codex",
-}
 
 _READABLE = 80
 """Characters of the path that are kept for people. With the digest, the name stays far below the limit of 255 bytes."""
 _UNSAFE = re.compile(r"[^A-Za-z0-9.]+")
-
-
-def source_of(session_id: str) -> str:
-    """The program that a conversation comes from, by the beginning of its id; "" for Satchel's own."""
-    source, colon, _ = session_id.partition(":")
-    return _SOURCES.get(source, source) if colon else ""
 
 
 def bucket_name(cwd: str) -> str:

@@ -31,7 +31,7 @@ from satchel.sessions.index import SearchHit, SessionIndex
 from satchel.sessions.journal import Hold, Journal, Lanes, unwritable
 from satchel.sessions.log import Log, is_compressed, log_of
 from satchel.sessions.logs import LogFile, Logs, name_of
-from satchel.sessions.places import FORBIDDEN_IN_IDS, bucket_name, log_name, session_id_of, source_of
+from satchel.sessions.places import FORBIDDEN_IN_IDS, bucket_name, log_name, session_id_of
 from satchel.sessions.redaction import (
     Matchers,
     Redacted,
@@ -43,7 +43,7 @@ from satchel.sessions.redaction import (
     redact_log,
 )
 from satchel.sessions.spending import Spending
-from satchel.sessions.summary import SessionInfo, Summary, add_cost
+from satchel.sessions.summary import SessionInfo, Summary, add_cost, source_of
 from satchel.sessions.view import SessionTurn, SessionView
 from satchel.storage import Database
 

@@ -27,7 +27,6 @@ from satchel.events import (
     TurnStart,
 )
 from satchel.messages import Usage, text_of, usage_from_json, usage_to_json
-from satchel.sessions.places import source_of
 
 __all__ = [
     "LogPassage",
@@ -39,11 +38,19 @@ __all__ = [
     "passages_of",
     "plain_line",
     "read_title",
+    "source_of",
     "title_of",
 ]
 
 _TITLE_CHARS = 60
 _CONVERSATION = "conversation"
+_SOURCES = {
+    "chatgpt": "ChatGPT",
+    "claude": "Claude",
+    "gemini": "Gemini",
+    "claude-code": "Claude Code",
+    "codex": "Codex",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,6 +135,12 @@ class LogPassage:
     kind: str
     at: str
     text: str
+
+
+def source_of(session_id: str) -> str:
+    """The program that a conversation comes from, by the beginning of its id; "" for Satchel's own."""
+    source, colon, _ = session_id.partition(":")
+    return _SOURCES.get(source, source) if colon else ""
 
 
 def plain_line(text: str) -> str:
