@@ -31,6 +31,7 @@ from satchel.events import (
     QuestionAnswered,
     QuestionAsked,
     SessionBranched,
+    SessionEnd,
     SessionFiled,
     SessionTitled,
 )
@@ -274,6 +275,9 @@ async def test_branches_are_one_entry_with_their_versions_even_without_the_one_b
     world.clock.advance(60)
     empty = await world.store.branch(third, 2)
     await says("s1", 3, "Where?")
+    world.clock.advance(60)
+    async with await world.store.open(middle) as journal:
+        await journal.append([SessionEnd(reason="closed")])  # which is no use of it
     assert await shown(world) == ("s1", "Which bees?", ["s1", middle, third])
     family = await world.store.branches(third)
     assert [info.id for info in family] == ["s1", middle, third, empty]
