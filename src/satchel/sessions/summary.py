@@ -227,7 +227,8 @@ class Summary:
         if isinstance(event, ModelCalled):  # such as for a title, a moment after the last turn
             self._spend(record, event.purpose, event.usage, provider=event.provider, model=event.model)
             return
-        if not isinstance(event, SessionEnd):  # a server that stops closes all at once, whichever was used last
+        # A server that stops closes all at once, whichever was used last.
+        if not isinstance(event, SessionEnd):
             self.last_at = record.at.isoformat()
         self.started_at = self.started_at or self.last_at
         match event:
