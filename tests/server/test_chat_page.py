@@ -396,6 +396,9 @@ def test_a_conversation_and_its_branches_are_one_entry_and_are_filed_exported_an
 ) -> None:
     with browser(world) as client:
 
+        def twice_over(event: Any) -> bool:
+            return over(event) and event.data["turn"] == 2
+
         def posted(to: str, **fields: str) -> str:
             token = open_page(client, "/sessions").xpath("//meta[@name='form-token']/@content")[0]
             headers = {"origin": at(client), "sec-fetch-site": "same-origin"}
@@ -409,10 +412,10 @@ def test_a_conversation_and_its_branches_are_one_entry_and_are_filed_exported_an
         wait_until_over(client, path)
         page = open_page(client, path)
         send(client, page, path, {"message": "What of the zinnias?"})
-        page = wait_until_over(client, path)
+        parts(client, path, until=twice_over)
         place = posted(f"{path}/branch", turn="2", message="What of the dahlias?")
         newest = place.partition("#")[0]
-        wait_until_over(client, newest)
+        parts(client, newest, until=twice_over)
         # One entry, under the conversation's title, that opens the branch used last.
         entries = open_page(client, "/sessions").xpath("//ul[@class='ledger']/li")
         (entry,) = [each for each in entries if "Marigolds" in words_of(each)]

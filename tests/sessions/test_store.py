@@ -32,11 +32,13 @@ from satchel.events import (
     QuestionAnswered,
     QuestionAsked,
     SessionBranched,
+    SessionEnd,
     SessionFiled,
     SessionTitled,
 )
 from satchel.messages import Message, TextBlock, ThinkingBlock, Usage
 from satchel.sessions import LogFile, SessionStore, Words, files, index
+from satchel.sessions.branches import Versions, versions
 from satchel.sessions.index import SessionIndex
 from satchel.sessions.log import LogLine, read_lines
 from satchel.sessions.logs import Logs
@@ -304,6 +306,56 @@ async def test_a_branch_repeats_what_came_before_a_turn_and_costs_and_finds_it_o
     for turn in (0, 4):
         with pytest.raises(NotFound):
             await world.store.branch(id, turn)
+
+
+@requirement("sessions:branches:one")
+async def test_branches_are_one_entry_with_their_versions_even_without_the_one_between(world: World) -> None:
+    async def says(id: str, turn: int, text: str) -> None:
+        world.clock.advance(60)
+        async with await world.store.open(id) as journal:
+            await journal.append(exchange(text, "I see.", turn=turn))
+
+    await world.session("s1", *exchange("Which bees?", "These."), *exchange("In May?", "No.", turn=2))
+    middle = await world.store.branch("s1", 2)
+    await says(middle, 2, "In June?")
+    await says(middle, 3, "Why?")
+    world.clock.advance(60)
+    third = await world.store.branch(middle, 3)
+    await says(third, 3, "How?")
+    world.clock.advance(60)
+    empty = await world.store.branch(third, 2)
+    await says("s1", 3, "Where?")
+    world.clock.advance(60)
+    async with await world.store.open(middle) as journal:
+        await journal.append([SessionEnd(reason="closed")])  # which is no use of it
+    assert await shown(world) == ("s1", "Which bees?", ["s1", middle, third])
+    family = await world.store.branches(third)
+    assert [info.id for info in family] == ["s1", middle, third, empty]
+    by_id = {info.id: versions(info, family) for info in family}
+    one, other = (
+        Versions(number=1, count=2, before="", after=third),
+        Versions(number=2, count=2, before="s1", after=""),
+    )
+    assert by_id["s1"] == {2: one}
+    assert by_id[middle] == {2: other, 3: Versions(number=1, count=2, before="", after=third)}
+    assert by_id[third] == {2: other, 3: Versions(number=2, count=2, before=middle, after="")}
+    assert by_id[empty] == {2: Versions(number=3, count=3, before=third, after="")}
+    assert {hit.title for hit in await world.store.search("why")} == {"Which bees?"}
+    # What the deleted ones said first is still said once, in what repeats it.
+    await world.store.delete(middle)
+    await world.store.delete("s1")
+    assert await shown(world) == (third, "How?", [])
+    last = await world.store.branch(third, 3)
+    await says(last, 3, "Who?")
+    assert await shown(world) == (last, "How?", [third, last])
+    text = await world.store.export(last, form="markdown")
+    assert [text.count(words) for words in ("Which bees?", "In June?", "How?", "Who?")] == [1, 1, 2, 1]
+
+
+async def shown(world: World) -> tuple[str, str, list[str]]:
+    """The only entry of the list."""
+    (entry,) = await world.store.listed()
+    return entry.id, entry.title, list(entry.branches)
 
 
 @requirement("sessions:search")

@@ -21,6 +21,7 @@ from satchel.events import (
     Observation,
     Record,
     SessionBranched,
+    SessionEnd,
     SessionFiled,
     SessionStart,
     SessionTitled,
@@ -78,7 +79,7 @@ class SessionInfo:
         title: What the user called it, else what a model did, else the first message, shortened to one line; ""
             before that.
         started_at: With the local offset of that time.
-        last_at: The time of the newest event; a new title is none.
+        last_at: The time of the newest event; a new title is none, nor is closing it.
         turns: The number of turns begun.
         usage: Of the whole session.
         spent: `usage` by day, model and purpose.
@@ -246,7 +247,9 @@ class Summary:
         if isinstance(event, ModelCalled):  # such as for a title, a moment after the last turn
             self._spend(record, event.purpose, event.usage, provider=event.provider, model=event.model)
             return
-        self.last_at = record.at.isoformat()
+        # A server that stops closes all at once, whichever was used last.
+        if not isinstance(event, SessionEnd):
+            self.last_at = record.at.isoformat()
         self.started_at = self.started_at or self.last_at
         match event:
             case SessionBranched():
