@@ -15,8 +15,8 @@ import pytest
 from anyio.abc import SocketAttribute, SocketStream
 
 from tests.cli.conftest import serving
-from tests.cli.programs import PROGRAM, environ_for, satchel, speaks
-from tests.models.loopback import Answer, Asked, Loopback, as_json
+from tests.cli.programs import PROGRAM, environ_for, satchel, scripted, speaks
+from tests.models.loopback import Loopback
 from tests.requirements import requirement
 
 pytestmark = pytest.mark.anyio
@@ -71,70 +71,40 @@ async def test_a_model_that_hangs_or_sends_only_comments_is_told_of_and_ended_by
     assert len(ends) == 2
 
 
-class Clocked:
-    """A home whose programs have a clock that is set as the test says, also while they run."""
+@requirement("memory:clock-set-back")
+@pytest.mark.skipif(not shutil.which("faketime"), reason="A WRONG CLOCK WAS NOT TESTED: no faketime here")
+@pytest.mark.parametrize("offset", ["-365d", "+730d"])
+def test_a_clock_that_is_set_in_a_conversation_and_back_again_loses_and_brings_back_nothing(
+    tmp_path: Path, offset: str
+) -> None:
+    (tmp_path / "work").mkdir()
 
-    def __init__(self, folder: Path, server: Loopback) -> None:
-        """Use the clock of the machine at first."""
-        self._folder = folder
-        self._file = folder / "clock"
-        self._environ = environ_for(folder, server) | {
-            "FAKETIME_TIMESTAMP_FILE": str(self._file),
-            "FAKETIME_NO_CACHE": "1",
-            # Whoever sets a clock sets that of the day alone.
-            "FAKETIME_DONT_FAKE_MONOTONIC": "1",
-        }
-        (folder / "work").mkdir()
-        self.set("+0")
-
-    def set(self, offset: str) -> None:
-        """Set it back or forward, by days such as "-365d"."""
-        new = self._file.with_suffix(".new")
-        new.write_text(offset)
-        new.replace(self._file)
-
-    def run(self, *command: str) -> str:
-        """Run `satchel`; returns what it printed."""
-        # faketime's own option would hold for the whole run: it is used only to find its library.
+    def run(offset: str, *command: str) -> str:
+        """Run `satchel` with a clock that is wrong by so much."""
         ran = subprocess.run(
-            ["faketime", "-f", "+0", "env", "-u", "FAKETIME", *PROGRAM, *command],
-            env=self._environ,
-            cwd=self._folder / "work",
+            ["faketime", "-f", offset, *PROGRAM, *command],
+            env=environ_for(tmp_path, server),
+            cwd=tmp_path / "work",
             capture_output=True,
             text=True,
         )
         assert ran.returncode == 0, ran.stderr
         return ran.stdout
 
-
-@requirement("memory:clock-set-back")
-@pytest.mark.skipif(not shutil.which("faketime"), reason="A WRONG CLOCK WAS NOT TESTED: no faketime here")
-@pytest.mark.parametrize("offset", ["-365d", "+730d"])
-def test_a_clock_that_is_set_in_the_middle_of_a_turn_and_back_again_loses_and_brings_back_nothing(
-    tmp_path: Path, offset: str
-) -> None:
-    def answer(asked: Asked) -> Answer:
-        if asked.path.endswith("/models"):
-            return as_json({"data": [{"id": "m-1"}]})
-        home.set(offset)
-        return speaks("Noted.")
-
-    with serving(answer) as server:
-        home = Clocked(tmp_path, server)
-        home.run("memory", "add", "Ann keeps beehives")
-        gone = home.run("memory", "add", "Ann was in marker7777").strip()
-        home.run("memory", "forget", gone, "--yes")
-        (before,) = json.loads(home.run("memory", "list", "--json"))
-        home.run("ask", "My cat is called Moritz")
-        home.run("memory", "add", "Bob likes tea")
-        added = next(m for m in json.loads(home.run("memory", "list", "--json")) if "Bob" in m["content"])
-        # It was set, and years are between the two.
-        assert abs(int(added["created_at"][:4]) - int(before["created_at"][:4])) in (1, 2)
-        assert "beehives" in home.run("memory", "search", "beehives")
-        home.run("ask", "How is my cat called?")
-        home.set("+0")
-        listed = {m["content"] for m in json.loads(home.run("memory", "list", "--json"))}
-        assert {"Ann keeps beehives", "My cat is called Moritz", "Bob likes tea"} <= listed
-        assert not any("marker7777" in content for content in listed)
-        assert {one["turns"] for one in json.loads(home.run("session", "list", "--json"))} == {1}
-        assert json.loads(home.run("memory", "doctor", "--json"))["problems"] == []
+    # After years, the background has questions, too.
+    with serving(scripted(*[speaks("Moritz.")] * 20)) as server:
+        run("+0", "memory", "add", "Ann keeps beehives")
+        gone = run("+0", "memory", "add", "Ann was in marker7777").strip()
+        run("+0", "memory", "forget", gone, "--yes")
+        session = json.loads(run("+0", "ask", "My cat is called Moritz", "--json"))["session_id"]
+        run(offset, "ask", "--session", session, "How is my cat called?")
+        run(offset, "memory", "add", "Bob likes tea")
+        assert "beehives" in run(offset, "memory", "search", "beehives")
+        (found,) = json.loads(run("+0", "session", "list", "--json"))
+        listed = {one["content"]: one for one in json.loads(run("+0", "memory", "list", "--json"))}
+    assert found["turns"] == 2
+    said = {"My cat is called Moritz", "How is my cat called?", "Moritz."}
+    assert {"Ann keeps beehives", "Bob likes tea", *said} <= listed.keys()
+    assert not any("marker7777" in content for content in listed)
+    years = [int(listed[text]["created_at"][:4]) for text in ("Ann keeps beehives", "Bob likes tea")]
+    assert years[0] != years[1]  # the clock was indeed another
