@@ -6,7 +6,7 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -81,7 +81,14 @@ class _Session:
         self._network = spec.network
         self._folder.mkdir(parents=True, exist_ok=True)
 
-    async def exec(self, argv: Sequence[str], *, timeout_s: float, stdin: bytes | None = None) -> RunResult:
+    async def exec(
+        self,
+        argv: Sequence[str],
+        *,
+        timeout_s: float,
+        stdin: bytes | None = None,
+        on_output: OnOutput | None = None,
+    ) -> RunResult:
         self._sandbox.commands.append((tuple(argv), self._network))
         program = [sys.executable, *argv[1:]] if argv[0] == "python" else list(argv)
         done = subprocess.run(
@@ -95,6 +102,9 @@ class _Session:
             exit=done.returncode,
             backend=self.backend,
         )
+
+    async def call(self, args: Mapping[str, object], *, timeout_s: float, function: str = "run") -> RunResult:
+        raise NotImplementedError
 
     def _path(self, path: str) -> Path:
         if path.startswith("/") or ".." in path.split("/"):

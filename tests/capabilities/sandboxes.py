@@ -19,11 +19,11 @@ from satchel.sandbox.port import (
     PythonEntry,
     RunResult,
     RunSpec,
+    SandboxSession,
     SessionSpec,
     Status,
     WorkspaceBox,
 )
-from satchel.sandbox.session import SandboxSession
 
 __all__ = ["OpenSandbox"]
 

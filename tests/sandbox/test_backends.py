@@ -166,6 +166,8 @@ async def test_a_session_keeps_its_folder_and_nothing_else(sandbox: LocalSandbox
         )
         assert (second.stdout, second.stderr) == ("kept!\n", "")
         assert await session.read("data", max_bytes=100) == b"kept"
+        called = await session.call({"x": "!"}, timeout_s=100)
+        assert called.error == "FileNotFoundError: [Errno 2] No such file or directory: 'data'"
         assert [file.path for file in await session.export(["main.py", "sub"])] == ["main.py", "sub/deep.txt"]
     with pytest.raises(SandboxError, match="session is closed"):
         await session.exec(["true"], timeout_s=1)

@@ -211,8 +211,9 @@ async def test_named_hosts_are_reached_through_the_proxy_and_no_other(
 
 async def test_a_session_keeps_its_folder_between_commands(sandbox: Containers, tmp_path: Path) -> None:
     async with await sandbox.open(SessionSpec(folder=tmp_path / "build", limits=LIMITS)) as session:
+        await session.write("main.py", b"def run(args): return open(__file__[:-7] + 'note').read()")
         assert (await session.exec(["sh", "-c", "printf kept > note"], timeout_s=100)).ok
-        assert (await session.exec(["cat", "note"], timeout_s=100)).stdout == "kept"
+        assert (await session.call({}, timeout_s=100)).result == "kept"
 
 
 async def test_the_engine_is_told_every_limit_and_no_secret(engine: Engine, tmp_path: Path) -> None:

@@ -200,8 +200,7 @@ async def test_a_session_keeps_its_folder_between_commands(
         )
         assert said.ok, said
         assert (await session.exec(["./x"], timeout_s=100)).stdout == "ran\n"
-        script = "import main; print(main.run({}), end='')"
-        assert (await session.exec(["python", "-c", script], timeout_s=100)).stdout == "kept"
+        assert (await session.call({}, timeout_s=100)).result == "kept"
         await session.exec(["rm", "x"], timeout_s=100)
         assert [file.path for file in await session.export()] == ["main.py", "note"]
     assert len(service.ended) == 4

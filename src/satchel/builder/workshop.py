@@ -19,9 +19,9 @@ from satchel.sandbox.port import (
     CommandResult,
     Network,
     Sandbox,
+    SandboxSession,
     SessionSpec,
 )
-from satchel.sandbox.session import SandboxSession
 
 __all__ = ["Workshop", "wanted_packages"]
 

@@ -29,12 +29,13 @@ from satchel.sandbox.port import (
     Probe,
     RunResult,
     RunSpec,
+    SandboxSession,
     SessionSpec,
     WorkspaceBox,
 )
 from satchel.sandbox.process import ProcessResult, StartedProcess, Tape
 from satchel.sandbox.proxy import EgressProxy, open_egress
-from satchel.sandbox.session import SandboxSession
+from satchel.sandbox.session import FolderSession
 
 __all__ = ["Audience", "BaseBackend", "most_report_bytes"]
 
@@ -63,9 +64,7 @@ class BaseBackend(ABC):
         """See `Sandbox`."""
         return await self.play_once(spec, folder=None, on_output=on_output)
 
-    async def play_once(
-        self, spec: RunSpec, *, folder: Path | None, on_output: OnOutput | None = None
-    ) -> RunResult:
+    async def play_once(self, spec: RunSpec, *, folder: Path | None, on_output: OnOutput | None) -> RunResult:
         """Run once, in a scene of its own. `folder` is that of a session."""
         self._check(spec.network)
         if spec.broker is not None and Feature.CALLS not in self.features:
@@ -81,7 +80,7 @@ class BaseBackend(ABC):
     async def open(self, spec: SessionSpec) -> SandboxSession:
         """See `Sandbox`."""
         self._check(spec.network)
-        return SandboxSession(self, spec)
+        return FolderSession(self, spec)
 
     @asynccontextmanager
     async def box(self, spec: WorkspaceBox) -> AsyncIterator[OpenBox]:

@@ -18,10 +18,8 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
-
-if TYPE_CHECKING:
-    from satchel.sandbox.session import SandboxSession
+from types import TracebackType
+from typing import Any, Literal, Protocol, Self, TypeAlias
 
 __all__ = [
     "Artifact",
@@ -42,6 +40,7 @@ __all__ = [
     "RunResult",
     "RunSpec",
     "Sandbox",
+    "SandboxSession",
     "SessionSpec",
     "Status",
     "Watch",
@@ -302,6 +301,79 @@ class SessionSpec:
 
 CommandResult: TypeAlias = RunResult
 """The result of one command of a session: `status`, `exit`, `stdout`, `stderr`; no result and no artifacts."""
+
+
+class SandboxSession(Protocol):
+    """An open session."""
+
+    backend: str
+
+    async def exec(
+        self,
+        argv: Sequence[str],
+        *,
+        timeout_s: float,
+        stdin: bytes | None = None,
+        on_output: OnOutput | None = None,
+    ) -> CommandResult:
+        """Run one command in the folder; see `CommandEntry.argv`.
+
+        Raises:
+            SandboxError: The sandbox failed, or the session is closed.
+        """
+        ...
+
+    async def call(self, args: Mapping[str, object], *, timeout_s: float) -> RunResult:
+        """Call `run(args)` of `main.py` in the folder, as `Sandbox.run` would.
+
+        Raises:
+            SandboxError: As `exec`.
+        """
+        ...
+
+    async def write(self, path: str, content: bytes) -> None:
+        """Write a file of the folder; its parent folders are created.
+
+        Raises:
+            UsageError: The path is absolute, leaves the folder, or passes through a symbolic link; or it is full.
+        """
+        ...
+
+    async def read(self, path: str, *, max_bytes: int) -> bytes:
+        """At most `max_bytes` of a regular file of the folder.
+
+        Raises:
+            NotFound: There is no such regular file.
+            UsageError: As `write`.
+        """
+        ...
+
+    async def export(self, paths: Sequence[str] | None = None) -> tuple[Artifact, ...]:
+        """The regular files of the folder, or those at `paths` and below.
+
+        Raises:
+            NotFound: There is nothing at one of the paths.
+            UsageError: They are more, or larger, than the session's limits.
+        """
+        ...
+
+    def use_layer(self, layer: Path | None) -> None:
+        """Give the following commands another folder of packages."""
+        ...
+
+    async def aclose(self) -> None:
+        """End what runs. The folder stays."""
+        ...
+
+    async def __aenter__(self) -> Self:
+        """Enter the block that closes the session."""
+        ...
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close the session."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

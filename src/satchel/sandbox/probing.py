@@ -5,13 +5,10 @@ from __future__ import annotations
 import os
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from satchel.errors import SandboxError
 from satchel.sandbox.port import Limits, Probe, PythonEntry, RunSpec
-
-if TYPE_CHECKING:
-    from satchel.sandbox.backend import BaseBackend
+from satchel.sandbox.session import Player
 
 __all__ = ["fix_for", "probe_by_doing"]
 
@@ -32,7 +29,7 @@ SMALL = Limits(wall_s=20, cpu_s=10, memory_mb=256)
 CODE = "def run(args):\n    import os\n    return f\"{os.getuid()} {args['word']}\"\n"
 
 
-async def probe_by_doing(sandbox: BaseBackend) -> Probe:
+async def probe_by_doing(sandbox: Player) -> Probe:
     """Run a function in the sandbox and look at what it says."""
     with tempfile.TemporaryDirectory(prefix="satchel-probe-") as folder:
         os.chmod(folder, 0o755)
@@ -42,6 +39,7 @@ async def probe_by_doing(sandbox: BaseBackend) -> Probe:
             result = await sandbox.play_once(
                 RunSpec(entry=PythonEntry(code_dir=Path(folder), args={"word": "up"}), limits=SMALL),
                 folder=None,
+                on_output=None,
             )
         # OSError: root of a user namespace that has no other users can give a box none of its own.
         except (SandboxError, OSError) as error:
