@@ -5,20 +5,29 @@ from __future__ import annotations
 import re
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 from satchel.errors import NotFound, UsageError
-from satchel.events import BuildPosted
+from satchel.events import AskUser, BuildPosted
+from satchel.runtime.build_news import BuildNews
 from satchel.runtime.options import chosen_option
 
-if TYPE_CHECKING:
-    from satchel.runtime.hosting import SharedSession
-
-__all__ = ["Heard", "hear_late", "hear_line", "option_of"]
+__all__ = ["AskedSession", "Heard", "hear_late", "hear_line", "option_of"]
 
 _YES_OR_NO: Final = frozenset(
     ("y", "yes", "n", "no", "ok", "okay", "sure", "allow", "deny", "never", "always")
 )
+
+
+class AskedSession(Protocol):
+    """What this needs of a session, local or shared; `Session` documents the members."""
+
+    @property
+    def pending_question(self) -> AskUser | None: ...  # noqa: D102
+    @property
+    def build_news(self) -> BuildNews: ...  # noqa: D102
+    async def catch_up(self) -> None: ...  # noqa: D102
+    async def answer(self, id: str, text: str | None = None, *, by: str = "") -> object: ...  # noqa: D102
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +45,7 @@ class Heard:
     is_message: bool = False
 
 
-async def hear_line(session: SharedSession, text: str, *, by: str) -> Heard:
+async def hear_line(session: AskedSession, text: str, *, by: str) -> Heard:
     """Hand a line to the build that it answers, if it answers one.
 
     It does if it is one of the options of an open question, or if the question came after the user's last message and
@@ -96,7 +105,7 @@ async def hear_line(session: SharedSession, text: str, *, by: str) -> Heard:
 
 
 async def hear_late(
-    session: SharedSession, text: str, question: BuildPosted, end: BuildPosted, *, by: str
+    session: AskedSession, text: str, question: BuildPosted, end: BuildPosted, *, by: str
 ) -> Heard:
     """Take an answer to a question that is settled: the Builder gets it if it went on without one and is still at work.
 
