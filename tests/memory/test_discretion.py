@@ -308,7 +308,16 @@ async def test_a_guest_is_told_nothing_of_no_sphere_and_what_a_guest_says_is_not
         ("User: two children: Rosa (14), Eli (9)", "hiya its rosa, mums driving so ive got her phone", True),
         ("Yaiza (hija): 2º de bachillerato", "holaaa soy yaiza, la hija, qué hay hoy", True),
         ("Rosa's 15th birthday: Thu 2026-03-12", "Good morning, this is Rosa. What is on?", True),
+        (
+            "User: buys Wenna a dinghy for her birthday",
+            "hiya its wenna, brans daughter. What is for tea?",
+            True,
+        ),
+        ("User: Jory is not coming", "Jory here. Where are the keys?", True),
+        ("Wenna (daughter): vegetarian", "It's Wenna, Bran's daughter. What is for tea?", True),
+        ("Mrs Pascoe (neighbour): has the garage", "Mrs Pascoe here. Is the boat there?", True),
         # Nobody knows a Heike; the user's own name; talk about somebody.
+        ("User: Bran Trevose, 52", "It's Bran, Wenna's dad. What is for tea?", False),
         ("Manni: mows the lawn", "Heike hier, wo sind die Schlüssel?", False),
         ("User: Ann, 40, lives in Graz with Heike", "Ann here. Where are the keys?", False),
         ("The user is called Ann.", "Ann here. Where are the keys?", False),
@@ -393,6 +402,12 @@ async def test_the_models_own_search_finds_what_is_confidential_but_not_what_is_
         assert ("interviews" in deep.text, "cursed" in deep.text) == (True, False)
         # What is to be forgotten has to be found for that.
         assert withheld in (await call(tools, "forget_memory", {"query": "Novatek"})).text
+        # Nor is it shown to the model that reads what is said of the matter later.
+        model = ScriptedModel(lambda _: json.dumps({"facts": [], "off": []}))
+        await talk(memory, "Novatek is on the phone.", session="later")
+        await memory.distill(model=model)
+        read = model.requests[-1].messages[0].text
+        assert ("interviews" in read, "cursed" in read) == (True, False)
 
 
 @requirement("memory:discretion:extractor")

@@ -320,7 +320,8 @@ class Distiller:
                 for hit in await self._search(
                     piece.text[:_MAX_QUERY_CHARS], limit=_KNOWN_TO_EACH + len(there), kind="fact"
                 )
-                if hit.memory.id not in there
+                # What was not to be kept is told to no model again.
+                if hit.memory.id not in there and hit.memory.discretion != "withheld"
             ][:_KNOWN_TO_EACH]
             for piece in lines
         ]

@@ -53,7 +53,7 @@ _SHORT_WORDS: Final = 10
 _TELLING: Final = 0.02
 """A word that stands in more English texts than that says nothing of what is asked; as rare as "doctor"."""
 _NAME_WORDS: Final = 3
-"""After "User:", among which the user's name is."""
+"""What stands after "User:" is the user's name if it has so many words at most, none of them in lower case."""
 _WORD: Final = re.compile(r"\w[\w'-]*?(?='s\b|[^\w'-]|$)")
 """A word, without the "'s" of whoever has something."""
 _STRETCHED: Final = re.compile(r"([^\W\d])\1{2,}")
@@ -175,7 +175,10 @@ def named_in(name: str, content: str) -> Whose:
     subject, colon, rest = content.replace("\uff1a", ":").partition(":")
     words = [word for word in _WORD.findall(_plain(subject)) if word != "the"]
     if words[:1] == ["user"]:
-        if name in _WORD.findall(_plain(_CLAUSE.split(rest, maxsplit=1)[0]))[:_NAME_WORDS]:
+        first = _WORD.findall(_CLAUSE.split(rest, maxsplit=1)[0])
+        # "User: buys Wenna a boat" names somebody else.
+        is_name = len(first) <= _NAME_WORDS and not any(word[0].islower() for word in first)
+        if is_name and name in map(_plain, first):
             return "own"
         if not colon:
             return ""
