@@ -285,7 +285,7 @@ def size_of_message(message: Message) -> int:
 
 
 def _size_of_file(file: FileBlock) -> int:
-    return _IMAGE_BYTES if file.is_image else file.size // _DOCUMENT_SHARE
+    return _IMAGE_BYTES if file.is_picture else file.size // _DOCUMENT_SHARE
 
 
 def text_of(blocks: Sequence[Block]) -> str:

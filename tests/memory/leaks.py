@@ -567,6 +567,12 @@ LATER_LEAKS: tuple[tuple[str, str], ...] = (
 """Two later lists: at first sight 48 of 60 and 28 of 40 were found. The number of a passport is left alone."""
 
 LATER_HARMLESS: tuple[str, ...] = (
+    "The error code from the alarm system is 404.",
+    "The exit code of the lock file check was 137.",
+    "The primary key of the network table is 10000001.",
+    "The key takeaway from the gate review is 2025.",
+    "When you log in, enter Maria Lopez Garcia Hernandez.",
+    "Log into the app and type groceries milk bread eggs.",
     "My password manager is Bitwarden and I like it",
     "I forgot my password again, how do I reset it?",
     "The password must be at least twelve characters",

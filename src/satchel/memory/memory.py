@@ -541,6 +541,7 @@ class Memory:
         include_superseded: bool = False,
         threshold: float | None = None,
         relevant_only: bool = False,
+        clearly: bool = False,
         progress: Callable[[int, int], None] = _ignore,
         **filters: Unpack[Filters],
     ) -> tuple[Hit, ...]:
@@ -561,6 +562,8 @@ class Memory:
             relevant_only: In the modes "hybrid", "lexical" and "dense", leave out what is found only because something
                 always is nearest: memories that share no telling word with the query, and whose meaning is no nearer
                 to it than that of two unrelated messages.
+            clearly: With `relevant_only`, also leave out what is near in meaning alone, unless something stands out:
+                for a list of what somebody typed, where what is near to an invented word only disturbs.
             progress: Told how many memories were embedded, and of how many.
             filters: Which ones, see `Filters`; with `as_of`, what was believed then.
 
@@ -578,6 +581,7 @@ class Memory:
             include_superseded=include_superseded,
             threshold=threshold,
             relevant_only=relevant_only,
+            clearly=clearly,
             filters=filters,
         )
 

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 import anyio
 
 from satchel.clock import Clock
-from satchel.config import ProviderSettings
+from satchel.config import ProviderSettings, mask_address
 from satchel.config.providers import builtin_providers
 from satchel.errors import ModelAuthError, ModelRejected, ModelUnavailable
 from satchel.events import TextDelta, ThinkingDelta, ToolInputDelta
@@ -294,6 +294,8 @@ class HostedModel(ABC):
         if not response.is_success:
             try:
                 said = _json((await response.aread()).decode("utf-8", "replace"))
+                if response.is_redirect:
+                    said = f"It leads to {mask_address(response.headers['location'])}, which is not followed."
             except httpx2.HTTPError as error:
                 raise self._cut(error) from error
             raise failure_of(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import secrets
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from hashlib import sha256
@@ -124,6 +124,18 @@ class People:
 
         self._change(change)
         return self.get(name)
+
+    def change_passkeys(
+        self, name: str, change: Callable[[Sequence[Mapping[str, Any]]], Sequence[Mapping[str, Any]]]
+    ) -> None:
+        """Change a person's passkeys, whatever was changed since they were read. Errors as in `get`."""
+
+        def write(content: dict[str, Any]) -> None:
+            self.get(name)
+            fields = content["people"][name]
+            fields["passkeys"] = list(change(fields.get("passkeys", [])))
+
+        self._change(write)
 
     def set_password(self, name: str, password: str) -> None:
         """Set another password: every browser has to log in again, tokens stay. Errors as in `add` and `get`."""

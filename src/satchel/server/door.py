@@ -337,6 +337,11 @@ class _LogIn:
         busy.headers["retry-after"] = str(max(1, round(wait_s)))
         return busy
 
+    async def begin_with_passkey(self, request: Request) -> Response:
+        """What a browser needs to prove that it has a passkey."""
+        assert self.passkeys is not None
+        return self.too_many(request) or await self.passkeys.ask(request)
+
     async def log_in_with_passkey(self, request: Request) -> Response:
         """Log in with a passkey; the answer says where to go on."""
         assert self.passkeys is not None
@@ -411,7 +416,7 @@ def _passkey_routes(passkeys: Passkeys | None, log_in: _LogIn) -> list[Route]:
         return asked
 
     return [
-        Route("/login/passkey/begin", passkeys.ask, methods=["POST"]),
+        Route("/login/passkey/begin", log_in.begin_with_passkey, methods=["POST"]),
         Route("/login/passkey", log_in.log_in_with_passkey, methods=["POST"]),
         Route(PATH, own(passkeys.page), methods=["GET"]),
         Route(f"{PATH}/begin", own(passkeys.begin), methods=["POST"]),

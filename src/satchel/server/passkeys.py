@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC
 from importlib.util import find_spec
@@ -32,6 +32,9 @@ _LASTS_S: Final = 300.0
 _MOST_OPEN: Final = 1_000
 _MOST_KEYS: Final = 20
 _MOST_NAME: Final = 60
+_MOST_ID_BYTES: Final = 1_023
+"""WebAuthn's own limit. A key has a few hundred bytes."""
+_MOST_KEY_BYTES: Final = 2_000
 
 
 def has_passkeys() -> bool:
@@ -90,36 +93,42 @@ class Passkeys:
         """Keep the one that the browser made."""
         from webauthn import verify_registration_response  # noqa: PLC0415
         from webauthn.helpers import bytes_to_base64url  # noqa: PLC0415
-        from webauthn.helpers.exceptions import WebAuthnException  # noqa: PLC0415
 
-        given = await _json(request)
+        given, origin = await _json(request), request.headers.get("origin", "")
         try:
             found = verify_registration_response(
                 credential=given.get("credential", {}),
                 expected_challenge=self._answered(given, person.name),
                 expected_rp_id=_host(request),
-                expected_origin=request.headers.get("origin", ""),
+                expected_origin=origin,
                 require_user_verification=True,
             )
-        except (WebAuthnException, ValueError, KeyError, TypeError):
+        # A boundary: what a stranger sends goes through parsers of others.
+        except Exception:  # noqa: BLE001
             return JsonAnswer({"detail": "The passkey was not accepted. Try again."}, status_code=400)
+        known = {key["id"] for one in self.people.all().values() for key in one.passkeys}
+        sizes = (
+            len(found.credential_id) <= _MOST_ID_BYTES and len(found.credential_public_key) <= _MOST_KEY_BYTES
+        )
+        if bytes_to_base64url(found.credential_id) in known or not sizes:
+            return JsonAnswer({"detail": "That passkey can't be added here."}, status_code=409)
         if len(person.passkeys) >= _MOST_KEYS:
             return JsonAnswer({"detail": f"{_MOST_KEYS} passkeys are enough."}, status_code=409)
         key = {
             "id": bytes_to_base64url(found.credential_id),
             "key": bytes_to_base64url(found.credential_public_key),
             "count": found.sign_count,
+            "origin": origin,
             "name": " ".join(str(given.get("name") or "").split())[:_MOST_NAME] or "Passkey",
             "added": self.clock.now().astimezone(UTC).date().isoformat(),
         }
-        await anyio.to_thread.run_sync(self._set, person.name, (*person.passkeys, key))
+        await self._change(person, lambda keys: [*keys, key])
         return JsonAnswer({}, status_code=201)
 
     async def remove(self, request: Request, person: Person) -> Response:
         """Forget one."""
         id = (await form_of(request)).get("id")
-        kept = tuple(key for key in person.passkeys if key["id"] != id)
-        await anyio.to_thread.run_sync(self._set, person.name, kept)
+        await self._change(person, lambda keys: [key for key in keys if key["id"] != id])
         return RedirectResponse(place_of(request.scope) + PATH, 303)
 
     # Logging in.
@@ -140,7 +149,6 @@ class Passkeys:
         """Whose passkey answered; None if nobody's did."""
         from webauthn import verify_authentication_response  # noqa: PLC0415
         from webauthn.helpers import base64url_to_bytes  # noqa: PLC0415
-        from webauthn.helpers.exceptions import WebAuthnException  # noqa: PLC0415
 
         given = await _json(request)
         credential = given.get("credential")
@@ -157,22 +165,26 @@ class Passkeys:
                 credential=dict(credential) if isinstance(credential, Mapping) else {},
                 expected_challenge=self._answered(given, ""),
                 expected_rp_id=_host(request),
-                expected_origin=request.headers.get("origin", ""),
+                # Where it was added, and not what the request says: other ports of a host may be somebody else's.
+                expected_origin=str(key["origin"]),
                 credential_public_key=base64url_to_bytes(str(key["key"])),
                 credential_current_sign_count=int(key["count"]),
                 require_user_verification=True,
             )
-        except (WebAuthnException, ValueError, KeyError, TypeError):
+        # A boundary, as in `add`.
+        except Exception:  # noqa: BLE001
             return None
-        keys = tuple(
-            {**one, "count": proven.new_sign_count} if one is key else one for one in person.passkeys
-        )
-        if keys != person.passkeys:
-            await anyio.to_thread.run_sync(self._set, person.name, keys)
+        used = {"count": proven.new_sign_count}
+        if key["count"] != proven.new_sign_count:
+            await self._change(
+                person, lambda keys: [{**one, **used} if one["id"] == id else one for one in keys]
+            )
         return person
 
-    def _set(self, name: str, keys: tuple[Mapping[str, Any], ...]) -> None:
-        self.people.set(name, passkeys=keys)
+    async def _change(
+        self, person: Person, change: Callable[[Sequence[Mapping[str, Any]]], Sequence[Mapping[str, Any]]]
+    ) -> None:
+        await anyio.to_thread.run_sync(self.people.change_passkeys, person.name, change)
 
     def _challenge(self, name: str) -> bytes:
         from webauthn.helpers import generate_challenge  # noqa: PLC0415

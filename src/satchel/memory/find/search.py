@@ -67,6 +67,7 @@ class Search:
         include_superseded: bool,
         threshold: float | None = None,
         relevant_only: bool = False,
+        clearly: bool = False,
         filters: Filters,
     ) -> tuple[Hit, ...]:
         """Find memories, best first; see `Memory.search`."""
@@ -87,7 +88,7 @@ class Search:
             found, asked = await self._found(
                 query, limit=most, mode=mode, visible=visible, boosted=mode == "hybrid"
             )
-            least = await self._least_cosine(found, asked) if relevant_only else -math.inf
+            least = await self._least_cosine(found, asked, clearly=clearly) if relevant_only else -math.inf
             hits = tuple(
                 Hit(memory=record, score=round(one.score, 6), signals=one.signals)
                 for one, record in found
@@ -124,15 +125,21 @@ class Search:
         )
 
     async def _least_cosine(
-        self, found: Sequence[tuple[Ranked, MemoryRecord]], asked: tuple[ParsedQuestion, AskedWith | None]
+        self,
+        found: Sequence[tuple[Ranked, MemoryRecord]],
+        asked: tuple[ParsedQuestion, AskedWith | None],
+        *,
+        clearly: bool,
     ) -> float:
         """How near to a question what has no telling word of it must be, itself or by a cue: nearer than unrelated
-        messages are. Where nothing has a word of it, the nearest must stand out, or nothing is near.
+        messages are. `clearly`: where nothing has a word of it, the nearest must stand out, or nothing is near.
         """
         dense = self._space.dense
         gate = None if dense is None or not found else await dense.gate()
         if gate is None:
             return math.inf
+        if not clearly:
+            return gate.mean + gate.deviation
         near = _NEAREST if _knows_a_word(*asked) else _NEAREST_TO_UNKNOWN
         is_near = any(
             one.shares_word or max(one.cosine or -1.0, one.cue) > gate.mean + near * gate.deviation

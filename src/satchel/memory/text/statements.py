@@ -200,10 +200,14 @@ def _is_of_user(words: str) -> bool:
 
 
 def _asks(words: str) -> bool:
-    """Whether a sentence is a question, or asks for something to be done once."""
+    """Whether a sentence is a question, or asks for something to be done once. What says of the user who they are or
+    what harms them tells that first: "My wife is allergic to nuts - what can I bake?".
+    """
+    patterns, is_of_user = _patterns(), _is_of_user(words)
+    if patterns["own"].search(words) is not None and section_of(words) in ("name", "health"):
+        return False
     if words.rstrip("\"' )").endswith(_ASKS):
         return True
-    patterns, is_of_user = _patterns(), _is_of_user(words)
     if _requests().match(words) is not None and (not is_of_user or patterns["requests"].search(words)):
         return True
     return not is_of_user and patterns["please"].search(words) is not None

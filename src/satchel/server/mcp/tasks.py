@@ -6,6 +6,7 @@ Without it, a client that gives up after a minute never learns what a capability
 
 from __future__ import annotations
 
+import logging
 import secrets
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -16,14 +17,22 @@ import anyio
 from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel.server import Server
 from mcp.shared.exceptions import MCPError
-from mcp.types import INTERNAL_ERROR, INVALID_PARAMS, EmptyResult, RequestParams, Result
+from mcp.types import (
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    EmptyResult,
+    InputRequiredResult,
+    RequestParams,
+    Result,
+)
 from mcp.types.version import MODERN_PROTOCOL_VERSIONS
 
 from satchel.clock import Clock
 from satchel.runtime.background import Background
-from satchel.tools.visible import visible
 
 __all__ = ["EXTENSION", "ServedTasks"]
+
+_log = logging.getLogger(__name__)
 
 EXTENSION: Final = "io.modelcontextprotocol/tasks"
 PROMPT_S = 5.0
@@ -32,7 +41,9 @@ _TTL: Final = timedelta(hours=1)
 """How long a task is kept: longer than a call may take."""
 _POLL_MS: Final = 1_000
 _MOST_TASKS: Final = 100
-"""At once; further calls are answered with their results, however long they take."""
+"""That run at once: further calls are answered with their results, however long they take. Of those that ended, so many
+are kept.
+"""
 
 _Context = ServerRequestContext[Any, Any]
 _Tell = Callable[[str], bool]
@@ -103,7 +114,7 @@ class ServedTasks:
         if (
             not known
             or context.protocol_version not in MODERN_PROTOCOL_VERSIONS
-            or len(self._tasks) >= _MOST_TASKS
+            or sum(task.status == "working" for task in self._tasks.values()) >= _MOST_TASKS
         ):
             return await call(lambda _: True)
         id, task = secrets.token_urlsafe(24), _Task(self._clock.now())
@@ -137,8 +148,11 @@ class ServedTasks:
         except MCPError as error:
             failed = error
         # A boundary: whoever asks after the task has to learn that it ended.
-        except Exception as error:  # noqa: BLE001
-            failed = MCPError(INTERNAL_ERROR, visible(f"{type(error).__name__}: {error}"))
+        except Exception:  # noqa: BLE001
+            _log.exception("A call over MCP failed.")
+            failed = MCPError(INTERNAL_ERROR, "Internal server error")
+        if not task.is_open and isinstance(task.result, InputRequiredResult):
+            failed = MCPError(INVALID_PARAMS, "It needs an answer of the user first: call it again.")
         task.error = failed
         if failed is not None:
             task.status = "failed"
@@ -167,3 +181,6 @@ class ServedTasks:
     def _tidy(self) -> None:
         before = self._clock.now() - _TTL
         self._tasks = {id: task for id, task in self._tasks.items() if task.created > before}
+        ended = [id for id, task in self._tasks.items() if task.status != "working"]
+        for id in ended[:-_MOST_TASKS]:
+            del self._tasks[id]

@@ -102,7 +102,9 @@ async def _memories(satchel: Satchel, words: str) -> Sequence[ResultGroup]:
     wanted = words.lower().split()
     found = [
         hit.memory
-        for hit in await satchel.memory.search(words, limit=4 * _MOST, relevant_only=True, folded=True)
+        for hit in await satchel.memory.search(
+            words, limit=4 * _MOST, relevant_only=True, clearly=True, folded=True
+        )
     ]
     # Who types words wants these; what is only near in meaning is a click further, unless there is nothing else.
     found = [one for one in found if all(word in one.content.lower() for word in wanted)] or found

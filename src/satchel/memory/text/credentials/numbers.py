@@ -37,7 +37,12 @@ _FOR_WHAT: Final = re.compile(
     rf"(?P<value>(?:{_GROUPS}|\d{{3,8}})(?!\d))(?=\s*(?:[.,;!?)\n]|\Z))",
     re.IGNORECASE,
 )
-_IS_OPENED: Final = re.compile(rf"\b(?:{_OPENED})\b", re.IGNORECASE)
+# "of the garage door at home", and not "of the lock file", "from the alarm system".
+_OF_OPENED: Final = re.compile(
+    r"\A\s+(?:for|of|to|on|at|in|by)\s+(?:[\w'’-]+\s+){0,5}?"
+    rf"(?:(?P<opened>{_OPENED})|{NETWORK.pattern})\b(?=\s*\Z|\s+(?:at|in|of|on|by|for|to|behind|next)\b)",
+    re.IGNORECASE,
+)
 _ENTRANCE: Final = re.compile(
     r"\b(?:code de (?:la |l['’])?(?:porte|alarme|entrée)|digicode|code du (?:portail|coffre)"
     r"|(?:tür|haustür|tor|alarm|tresor)-?code|código de (?:la )?(?:puerta|alarma|entrada)"
@@ -134,9 +139,9 @@ def find_numbers(text: str) -> Iterator[Secret]:
 
 def _opens(match: re.Match[str]) -> bool:
     """Whether a number opens what it is said of: a lock, or a network, whose keys have eight digits or more (WPA)."""
-    around = match.string[max(0, match.start() - 12) : match.start("value")]
+    found = _OF_OPENED.search(match["what"])
     digits = sum(char.isdigit() for char in match["value"])
-    return bool(_IS_OPENED.search(match["what"]) or (digits >= 8 and NETWORK.search(around)))
+    return found is not None and (found["opened"] is not None or digits >= 8)
 
 
 def _is_in_hash(text: str, match: re.Match[str]) -> bool:

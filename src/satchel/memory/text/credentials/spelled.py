@@ -60,7 +60,7 @@ _BY_LETTER: Final = re.compile(
 # Four plain words to the end of the clause, none of which only joins others: of a passphrase, or typed to get in.
 _PHRASE: Final = re.compile(
     r"\b(?:pass ?phrase\b[^\n.!?]{0,60}?(?:\s(?:is|was|ist|lautet|type|enter|say)|[:=])\s*(?:(?:type|enter)\s+)?"
-    r"|(?P<opens>(?:log|sign)(?:ging|ing)?[ -]?(?:in|on)(?:to)?|(?:unlock|decrypt)(?:ing)?)\b[^\n.!?]{0,40}?"
+    r"|(?P<opens>(?:to|i|we)\s+(?:(?:log|sign)[ -]?(?:in|on)(?:to)?|(?:unlock|decrypt)))\b[^\n.!?]{0,40}?"
     r"\b(?<!in to )(?:type|enter|typing|entering)\b:?\s+(?:the words:?\s+)?)[\"'“‘]?"
     r"(?P<value>[^\W\d_]{3,14}(?:[ -][^\W\d_]{3,14}){3,11})(?=[\"'”’]?\s*(?:[.,;!?\n]|\Z))",
     re.IGNORECASE,

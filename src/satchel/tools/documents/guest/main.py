@@ -439,11 +439,12 @@ def _xml(content: bytes) -> ElementTree.Element:
 def _svg(path: Path) -> tuple[str, Iterator[Section]]:
     """The words of a drawing, and those that describe it for who can't see it."""
     named = [
-        (at.tag.rpartition("}")[2], " ".join("".join(at.itertext()).split()))
+        (name, " ".join(" ".join(at.itertext()).split()))
         for at in _xml(path.read_bytes()).iter()
+        if (name := at.tag.rpartition("}")[2]) in ("title", "desc", "text", "foreignObject")
     ]
     title = next((words for name, words in named if name == "title"), "")
-    words = [words for name, words in named if name in ("desc", "text")]
+    words = [words for name, words in named if name != "title"]
     return title, iter([(None, "", "\n".join(words) or title)])
 
 

@@ -27,7 +27,10 @@ def run(args: dict[str, Any]) -> str:
             register_heif_opener(thumbnails=False)
         with Image.open(args["path"], formats=FORMATS) as opened:
             opened.draft("RGB", (_SIDES[0], _SIDES[0]))  # a JPEG is read at the size that is needed
-            picture = ImageOps.exif_transpose(opened).convert("RGBA")
+            picture = ImageOps.exif_transpose(opened)
+            if picture.mode.startswith("I"):  # grey of 16 bits, as scanners write it
+                picture = picture.convert("I").point(lambda value: value * (1 / 256)).convert("L")
+            picture = picture.convert("RGBA")
         plain = Image.new("RGB", picture.size, "white")
         plain.paste(picture, mask=picture.getchannel("A"))
         for side in _SIDES:
