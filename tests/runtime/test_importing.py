@@ -18,8 +18,7 @@ from satchel.events import Final
 from satchel.memory.transfer.report import ImportReport, TransferProgress
 from satchel.models import ModelRequest, ScriptedModel
 from satchel.runtime import Satchel
-from satchel.runtime.importing import _Conversations, import_into
-from satchel.runtime.retention import retain
+from satchel.runtime.importing import import_into
 from satchel.sessions import FORGOTTEN, to_markdown
 from tests.postgresql import server_of
 from tests.requirements import requirement
@@ -254,44 +253,6 @@ async def test_a_newer_export_adds_messages_and_what_was_deleted_stays_so(
 
 
 @requirement("sessions:imported:again")
-async def test_what_was_moved_to_a_project_comes_back_into_no_other_memory(tmp_path: Path) -> None:
-    async with opened(tmp_path, echo()) as satchel:
-        project = satchel.home.projects.create("Baking")
-        await take(satchel, chatgpt(tmp_path / "a.zip"))
-        await satchel.move(ID, project.id)
-        assert satchel.memory is not None
-        report = await take(satchel, chatgpt(tmp_path / "b.zip", (*FIRST, *LATER), current="a3"))
-        assert (report.new, dict(report.conversations)) == (0, {"gone on": 1})
-        assert await satchel.memory.list() == ()
-
-
-@requirement("sessions:imported:again")
-async def test_an_old_conversation_that_was_imported_today_is_not_old_and_comes_again(tmp_path: Path) -> None:
-    async with opened(tmp_path, echo(), sessions__delete_after_days=30) as satchel:
-        await take(satchel, chatgpt(tmp_path / "a.zip"))
-        assert (await retain(satchel.home)).deleted == ()
-        await satchel.sessions.delete(ID, by_user=False)  # as retention does, once it is old
-        assert dict((await take(satchel, chatgpt(tmp_path / "a.zip"))).conversations) == {"new": 1}
-
-
-@requirement("sessions:imported:again")
-async def test_an_import_that_looked_before_another_one_wrote_leaves_its_conversation_alone(
-    tmp_path: Path,
-) -> None:
-    async with opened(tmp_path, echo()) as satchel:
-        info_before = _Conversations(satchel.home)
-        info_before._places, info_before._infos = {}, {}
-        await take(satchel, chatgpt(tmp_path / "a.zip"))
-        session = await satchel.session(ID)
-        await session.run_turn("Thank you for the loaf.")
-        await session.aclose()
-        assert satchel.memory is not None
-        again = await satchel.memory.import_from(tmp_path / "a.zip", conversations=info_before.take)
-        assert dict(again.conversations) == {"gone on": 1}
-        assert "Thank you for the loaf." in await shown(satchel, ID)
-
-
-@requirement("sessions:imported:again")
 async def test_memories_that_were_imported_before_get_their_conversation_without_what_was_forgotten(
     tmp_path: Path,
 ) -> None:
@@ -358,8 +319,7 @@ _KILLED = """
 import sys, anyio
 from pathlib import Path
 from tests.runtime.world import opened
-from satchel.runtime.importing import _Conversations, import_into
-from satchel.runtime.retention import retain
+from satchel.runtime.importing import import_into
 async def main():
     async with opened(Path(sys.argv[1])) as satchel:
         await import_into(satchel.home, satchel.memory, sys.argv[2], progress=lambda at: print(at.new, flush=True))

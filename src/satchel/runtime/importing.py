@@ -69,9 +69,7 @@ async def import_into(home: Home, memory: Memory, where: str | Path, **options: 
     if memory is not home.memory or memory.scope != "default":
         return await memory.import_from(where, **options)
     intake = _Conversations(home)
-    # What was moved to a project is remembered there, and nowhere else.
-    moved = {info.id for info in await home.sessions.list() if info.project}
-    report = await memory.import_from(where, conversations=intake.take, elsewhere=moved, **options)
+    report = await memory.import_from(where, conversations=intake.take, **options)
     if report.conversations.keys() & {"new", "longer"}:
         await home.sessions.list()  # the next list finds them in the index
     return report
@@ -310,9 +308,6 @@ def _turns(
         else:
             opening = TextBlock(text=_NO_MESSAGE, origin="notice")
             yield at, TurnStart(turn=turn, message=Message(role="user", blocks=(opening,)))
-        # With the beginning of the turn, so that nobody captures it again if the rest is never written.
-        ids = tuple(message.id for message in said if message.id in words.stored) if captured else ()
-        yield at, MemoryCaptured(turn=turn, ids=ids)
         rounds = 0
         spoken: list[str] = []
         last = ""
@@ -351,6 +346,8 @@ def _turns(
                 )
         if last:
             yield at, Final(turn=turn, text=last, status="done")
+        ids = tuple(message.id for message in said if message.id in words.stored) if captured else ()
+        yield at, MemoryCaptured(turn=turn, ids=ids)
         status: Any = "done" if answers else "cancelled"
         yield at, TurnEnd(turn=turn, status=status, rounds=rounds, usage=Usage(), duration_ms=0)
 

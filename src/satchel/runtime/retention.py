@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import logging
-from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Final
 
 import anyio
@@ -14,7 +13,6 @@ from satchel.errors import SatchelError
 from satchel.events import Notice
 from satchel.runtime.home import Home
 from satchel.runtime.lines import counted
-from satchel.sessions import SessionInfo
 from satchel.sessions.branches import by_age, grouped
 
 __all__ = ["Retained", "keep_retention", "retain"]
@@ -42,14 +40,6 @@ async def keep_retention(home: Home) -> None:
         await anyio.sleep(_AGAIN_S)
 
 
-def _last_at(info: SessionInfo) -> datetime:
-    """When a conversation had its last message, or was imported: what came today isn't old."""
-    if info.source:
-        with suppress(OSError):
-            return max(info.last_at, datetime.fromtimestamp(info.path.stat().st_mtime, UTC))
-    return info.last_at
-
-
 async def retain(home: Home) -> Retained:
     """Delete and compress the logs of conversations that have had no message for as long as `[sessions]` says.
 
@@ -66,10 +56,10 @@ async def retain(home: Home) -> Retained:
         before = now - timedelta(days=settings.delete_after_days)
         unsettled = {file.session_id for file in await home.sessions.unsettled()}
         for branches in grouped(infos).values():
-            if all(_last_at(info) < before and info.id not in unsettled for info in branches):
+            if all(info.last_at < before and info.id not in unsettled for info in branches):
                 for info in reversed(by_age(branches)):
                     try:
-                        deleted.append(await home.sessions.delete(info.id, by_user=False))
+                        deleted.append(await home.sessions.delete(info.id))
                     except SatchelError as error:
                         _log.info("Session %s was not deleted: %s", info.id, error)
                         break  # what the others repeat of it is found in it alone

@@ -201,9 +201,6 @@ class SessionStore:
         def write() -> LogFile | None:
             hold = self._logs.hold(session_id)
             try:
-                # Whoever made it meanwhile may have gone on with it.
-                if any(session_id_of(other) == session_id for other in self._logs.paths(session_id)):
-                    raise SessionInUse(f"Session {session_id} was made by another process meanwhile.")
                 self._logs.create(path, session_id, records)
                 return self._logs.file(path)
             except OSError as error:
@@ -423,10 +420,8 @@ class SessionStore:
         main, *others = [to_json(info, records) for info, _, records in told]
         return json.dumps(main | ({"other_branches": others} if others else {}), indent=2) + "\n"
 
-    async def delete(self, session_id: str, *, by_user: bool = True) -> str:
+    async def delete(self, session_id: str) -> str:
         """Delete a session: its log, its spilled results, its inbox, and its words in the index.
-
-        What the user deletes (`by_user`) comes back with no import.
 
         Returns:
             The full id.
@@ -442,7 +437,7 @@ class SessionStore:
             # First, because this can fail: what waits for a session that is gone would stay for ever.
             await self.inbox.remove(full_id)
             await self.client_history.remove(full_id)
-            if source_of(full_id) and by_user:
+            if source_of(full_id):
                 await self.client_history.mark_deleted(full_id)
             await self._run(lambda: self._logs.remove(path))
         finally:

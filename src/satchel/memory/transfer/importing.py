@@ -94,7 +94,6 @@ class Intake:
         space: Where they are stored.
         dry_run: Nothing is written.
         take_conversation: Gets each conversation.
-        elsewhere: The sessions that are left out.
         replays: They are from the space's own journal: secrets were removed before, and changes that are new here are
             made, too, where a memory is as it was before them.
         counts: Those of `ImportReport` that are plain numbers.
@@ -107,7 +106,6 @@ class Intake:
     space: Space
     dry_run: bool = False
     take_conversation: TakeConversation | None = None
-    elsewhere: frozenset[str] = frozenset()
     replays: bool = False
     files: Counter[str] = field(default_factory=Counter)
     counts: Counter[str] = field(default_factory=Counter)
@@ -160,10 +158,6 @@ class Intake:
     async def take(self, parts: Sequence[Part], file: str) -> None:
         """Store a batch in one transaction. Memories in the store are not changed; forgotten ones stay forgotten."""
         space, now = self.space, self.space.now_micros()
-        if self.elsewhere:
-            there = [part for part in parts if getattr(part, "session", None) in self.elsewhere]
-            self.conversations["gone on"] += sum(isinstance(part, ImportedConversation) for part in there)
-            parts = [part for part in parts if part not in there]
         ids = [part.id for part in parts if isinstance(part, ImportedMemory)]
         known = await space.read(known_ids, ids) if ids else set()
         new, redacted, stripped = await run_sync(self._prepare, parts, file, known | self.counted, now)
