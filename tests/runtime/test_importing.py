@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from satchel.errors import SessionInUse
 from satchel.events import Final
 from satchel.memory.transfer.report import ImportReport, TransferProgress
 from satchel.models import ModelRequest, ScriptedModel
@@ -313,6 +314,18 @@ async def test_a_transcript_that_grows_is_one_conversation_in_its_folder(tmp_pat
         records = (await satchel.sessions.load(info.id)).records
         finals = [record.event.text for record in records if isinstance(record.event, Final)]
         assert finals[-1] == f"{FORGOTTEN}\nA B-tree."
+
+
+@requirement("sessions:imported:again")
+async def test_an_import_leaves_a_log_that_was_made_meanwhile(tmp_path: Path) -> None:
+    async with opened(tmp_path, echo()) as satchel:
+        await take(satchel, chatgpt(tmp_path / "export.zip"))
+        log = await satchel.sessions.load(ID)
+        await (await satchel.session(ID)).run_turn("And a dog?")
+    async with opened(tmp_path, echo()) as satchel:
+        with pytest.raises(SessionInUse):
+            await satchel.sessions.write(log.path, ID, log.records)
+        assert "And a dog?" in await shown(satchel, ID)
 
 
 _KILLED = """

@@ -193,7 +193,8 @@ class _Conversations:
                 continue
             if (place := self._places.get(id)) is None:
                 branched = SessionBranched(session_id=parent, turn=first.turn, repeats=repeats[id])
-                await self._write(found, id, path, said, branched=branched)
+                with suppress(SessionInUse):  # another import has written it meanwhile
+                    await self._write(found, id, path, said, branched=branched)
             elif not self._is_same(id, path):
                 state = await self._state(id)
                 if not state.is_gone_on:

@@ -191,7 +191,7 @@ class SessionStore:
             records: All of them. The files that they name are there.
 
         Raises:
-            SessionInUse: Another process does the same.
+            SessionInUse: Another process does the same, or has done it meanwhile.
             UsageError: The id has characters that are not allowed.
             StorageUnwritable, StorageError: It can't be written. There is no log.
         """
@@ -201,6 +201,8 @@ class SessionStore:
         def write() -> LogFile | None:
             hold = self._logs.hold(session_id)
             try:
+                if self._logs.file(path) is not None:
+                    raise SessionInUse(f"A session {session_id} exists already.")
                 self._logs.create(path, session_id, records)
                 return self._logs.file(path)
             except OSError as error:
