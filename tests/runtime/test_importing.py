@@ -15,12 +15,14 @@ from typing import Any
 import pytest
 
 from satchel.errors import SessionInUse
-from satchel.events import Final
+from satchel.events import Assistant, Event, Final, Record
 from satchel.memory.transfer.report import ImportReport, TransferProgress
 from satchel.models import ModelRequest, ScriptedModel
 from satchel.runtime import Satchel
+from satchel.runtime.capture import catch_up
 from satchel.runtime.importing import import_into
 from satchel.sessions import FORGOTTEN, to_markdown
+from satchel.sessions.journal import FileJournal
 from tests.postgresql import server_of
 from tests.requirements import requirement
 from tests.runtime.world import opened
@@ -326,6 +328,34 @@ async def test_an_import_leaves_a_log_that_was_made_meanwhile(tmp_path: Path) ->
         with pytest.raises(SessionInUse):
             await satchel.sessions.write(log.path, ID, log.records)
         assert "And a dog?" in await shown(satchel, ID)
+
+
+@requirement("sessions:imported:again")
+async def test_an_import_that_was_killed_while_it_added_messages_doubles_no_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with opened(tmp_path, echo()) as satchel:
+        await take(satchel, chatgpt(tmp_path / "export.zip"))
+    append = FileJournal.append
+
+    async def dies(journal: FileJournal, events: Sequence[Event], **options: Any) -> Sequence[Record]:
+        if any(isinstance(event, Assistant) for event in events):
+            raise KeyboardInterrupt
+        return await append(journal, events, **options)
+
+    newer = chatgpt(tmp_path / "newer.zip", (*FIRST, *LATER), current="a3")
+    async with opened(tmp_path, echo()) as satchel:
+        monkeypatch.setattr(FileJournal, "append", dies)
+        with pytest.raises(KeyboardInterrupt):
+            await take(satchel, newer)
+        monkeypatch.undo()
+    async with opened(tmp_path, echo()) as satchel:
+        await catch_up(satchel.sessions, satchel.home.memory_in)
+        await take(satchel, newer)
+        assert satchel.memory is not None
+        said = [one.content for one in await satchel.memory.list(session=ID)]
+        assert [said.count(text) for text in ("And a dog?", "It barks.")] == [1, 1]
+        assert (await shown(satchel, ID)).count("It barks.") == 1
 
 
 _KILLED = """

@@ -309,6 +309,9 @@ def _turns(
         else:
             opening = TextBlock(text=_NO_MESSAGE, origin="notice")
             yield at, TurnStart(turn=turn, message=Message(role="user", blocks=(opening,)))
+        # In one batch with the beginning: a turn without it would be captured once more after a crash.
+        ids = tuple(message.id for message in said if message.id in words.stored) if captured else ()
+        yield at, MemoryCaptured(turn=turn, ids=ids)
         rounds = 0
         spoken: list[str] = []
         last = ""
@@ -347,8 +350,6 @@ def _turns(
                 )
         if last:
             yield at, Final(turn=turn, text=last, status="done")
-        ids = tuple(message.id for message in said if message.id in words.stored) if captured else ()
-        yield at, MemoryCaptured(turn=turn, ids=ids)
         status: Any = "done" if answers else "cancelled"
         yield at, TurnEnd(turn=turn, status=status, rounds=rounds, usage=Usage(), duration_ms=0)
 
