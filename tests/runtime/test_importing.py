@@ -358,6 +358,18 @@ async def test_an_import_that_was_killed_while_it_added_messages_doubles_no_memo
         assert (await shown(satchel, ID)).count("It barks.") == 1
 
 
+@requirement("sessions:imported:again")
+async def test_a_conversation_that_was_moved_to_a_project_stays_in_it(tmp_path: Path) -> None:
+    async with opened(tmp_path, echo()) as satchel:
+        assert satchel.memory is not None
+        await take(satchel, chatgpt(tmp_path / "export.zip"))
+        await satchel.move(ID, satchel.home.projects.create("Barn").id)
+        newer = chatgpt(tmp_path / "newer.zip", (*FIRST, *LATER), current="a3")
+        report = await take(satchel, newer)
+        assert (report.new, dict(report.conversations)) == (0, {"in a project": 1})
+        assert await satchel.memory.count() == 0
+
+
 _KILLED = """
 import sys, anyio
 from pathlib import Path

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, TypeAlias
@@ -94,6 +94,7 @@ class Intake:
         space: Where they are stored.
         dry_run: Nothing is written.
         take_conversation: Gets each conversation.
+        elsewhere: The sessions whose memories are in another scope, and so are left out.
         replays: They are from the space's own journal: secrets were removed before, and changes that are new here are
             made, too, where a memory is as it was before them.
         counts: Those of `ImportReport` that are plain numbers.
@@ -106,6 +107,7 @@ class Intake:
     space: Space
     dry_run: bool = False
     take_conversation: TakeConversation | None = None
+    elsewhere: Collection[str] = ()
     replays: bool = False
     files: Counter[str] = field(default_factory=Counter)
     counts: Counter[str] = field(default_factory=Counter)
@@ -223,6 +225,9 @@ class Intake:
         for part in parts:
             if isinstance(part, LeftOut):
                 self.leave_out(part)
+            elif isinstance(part, ImportedMemory) and part.session in self.elsewhere:
+                reason = "of a conversation that is in a project here"
+                self.leave_out(LeftOut(reason=reason, where=file, expected=True))
             elif isinstance(part, ImportedMemory) and (part.id in known or part.id in new):
                 self.counts["known"] += 1
             elif isinstance(part, ImportedMemory):
