@@ -9,11 +9,13 @@ import subprocess
 import sys
 import zipfile
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from satchel.clock import ManualClock
 from satchel.errors import SessionInUse
 from satchel.events import Assistant, Event, Final, Record
 from satchel.memory.transfer.report import ImportReport, TransferProgress
@@ -21,11 +23,12 @@ from satchel.models import ModelRequest, ScriptedModel
 from satchel.runtime import Satchel
 from satchel.runtime.capture import catch_up
 from satchel.runtime.importing import import_into
+from satchel.runtime.retention import retain
 from satchel.sessions import FORGOTTEN, to_markdown
 from satchel.sessions.journal import FileJournal
 from tests.postgresql import server_of
 from tests.requirements import requirement
-from tests.runtime.world import opened
+from tests.runtime.world import HashingEmbedder, opened, settings_in
 
 pytestmark = pytest.mark.anyio
 
@@ -368,6 +371,21 @@ async def test_a_conversation_that_was_moved_to_a_project_stays_in_it(tmp_path: 
         report = await take(satchel, newer)
         assert (report.new, dict(report.conversations)) == (0, {"in a project": 1})
         assert await satchel.memory.count() == 0
+
+
+@requirement("sessions:imported:again", "sessions:retention")
+async def test_the_days_that_a_conversation_is_kept_begin_with_its_import(tmp_path: Path) -> None:
+    async with opened(tmp_path, echo()) as satchel:
+        await take(satchel, chatgpt(tmp_path / "export.zip"))
+        written = max(info.path.stat().st_mtime for info in await satchel.sessions.list())
+    clock = ManualClock(datetime.fromtimestamp(written, UTC))
+    settings = settings_in(tmp_path, sessions__delete_after_days=30)
+    async with Satchel.open(settings, clock=clock, embedder=HashingEmbedder(), upkeep="none") as satchel:
+        assert (await retain(satchel.home)).deleted == ()
+        clock.advance(31 * 86_400.0)
+        assert ID in (await retain(satchel.home)).deleted
+        # The user did not delete it.
+        assert dict((await take(satchel, tmp_path / "export.zip")).conversations) == {"new": 1}
 
 
 _KILLED = """
