@@ -388,6 +388,19 @@ async def test_the_days_that_a_conversation_is_kept_begin_with_its_import(tmp_pa
         assert dict((await take(satchel, tmp_path / "export.zip")).conversations) == {"new": 1}
 
 
+@requirement("sessions:imported:again")
+async def test_what_was_forgotten_does_not_come_back_in_a_branch(tmp_path: Path) -> None:
+    async with opened(tmp_path, echo()) as satchel:
+        assert satchel.memory is not None
+        await satchel.memory.import_from(chatgpt(tmp_path / "export.zip", FIRST[:5]))
+        await satchel.forget([one.id for one in await satchel.memory.list() if "Vesuvius" in one.content])
+        other = node("c2", "a1", "user", "Something else.", 1.75e9 + 300)
+        await take(satchel, chatgpt(tmp_path / "newer.zip", (*FIRST[:5], other), current="c2"))
+        _, branch = sorted(await satchel.sessions.list(), key=lambda info: len(info.id))
+        assert FORGOTTEN in await shown(satchel, branch.id)
+    assert holding(tmp_path / "home", b"Vesuvius") == []
+
+
 _KILLED = """
 import sys, anyio
 from pathlib import Path

@@ -23,6 +23,7 @@ from satchel.memory.store.repository import (
     add_earlier_words,
     among,
     content_hash,
+    forgotten_words,
     insert_drafts,
     known_ids,
     requests_so_far,
@@ -60,6 +61,7 @@ from satchel.memory.transfer.parts import (
 )
 from satchel.memory.transfer.report import ImportReport, SkippedPart, TransferProgress
 from satchel.plain import as_json
+from satchel.spacing import FORGOTTEN
 
 if TYPE_CHECKING:
     from satchel.memory.store.space import Space
@@ -182,8 +184,23 @@ class Intake:
             conversations = [part for part in parts if isinstance(part, ImportedConversation)]
             said = [message.id for part in conversations for message in part.messages]
             words = await space.read(words_of, said) if said else {}
+            words |= await self._forgotten_in_branches(conversations)
             for conversation in conversations:
                 self.conversations[await self.take_conversation(conversation, words, self._clean)] += 1
+
+    async def _forgotten_in_branches(self, conversations: Sequence[ImportedConversation]) -> dict[str, str]:
+        """What stands for messages of other branches whose words were forgotten, by their ids. Of a message that is in
+        no branch but these, nothing is in memory.
+        """
+        hashes: dict[str, str] = {}
+        for found in conversations:
+            main = {message.id for message in found.messages}
+            for message in (one for path in found.branches for one in path):
+                if message.id not in main and message.id not in hashes:
+                    text = self._clean(message.text)
+                    hashes[message.id] = self.space.hasher.words(found.session, text, turn=message.turn)
+        gone = await self.space.read(forgotten_words, set(hashes.values())) if hashes else set()
+        return {id: FORGOTTEN for id, digest in hashes.items() if digest in gone}
 
     def _clean(self, text: str) -> str:
         """A text as a new memory would have it."""
