@@ -9,20 +9,26 @@ import subprocess
 import sys
 import zipfile
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from satchel.events import Final
+from satchel.clock import ManualClock
+from satchel.errors import SessionInUse
+from satchel.events import Assistant, Event, Final, Record
 from satchel.memory.transfer.report import ImportReport, TransferProgress
 from satchel.models import ModelRequest, ScriptedModel
 from satchel.runtime import Satchel
+from satchel.runtime.capture import catch_up
 from satchel.runtime.importing import import_into
+from satchel.runtime.retention import retain
 from satchel.sessions import FORGOTTEN, to_markdown
+from satchel.sessions.journal import FileJournal
 from tests.postgresql import server_of
 from tests.requirements import requirement
-from tests.runtime.world import opened
+from tests.runtime.world import HashingEmbedder, opened, settings_in
 
 pytestmark = pytest.mark.anyio
 
@@ -313,6 +319,86 @@ async def test_a_transcript_that_grows_is_one_conversation_in_its_folder(tmp_pat
         records = (await satchel.sessions.load(info.id)).records
         finals = [record.event.text for record in records if isinstance(record.event, Final)]
         assert finals[-1] == f"{FORGOTTEN}\nA B-tree."
+
+
+@requirement("sessions:imported:again")
+async def test_an_import_leaves_a_log_that_was_made_meanwhile(tmp_path: Path) -> None:
+    async with opened(tmp_path, echo()) as satchel:
+        await take(satchel, chatgpt(tmp_path / "export.zip"))
+        log = await satchel.sessions.load(ID)
+        await (await satchel.session(ID)).run_turn("And a dog?")
+    async with opened(tmp_path, echo()) as satchel:
+        with pytest.raises(SessionInUse):
+            await satchel.sessions.write(log.path, ID, log.records)
+        assert "And a dog?" in await shown(satchel, ID)
+
+
+@requirement("sessions:imported:again")
+async def test_an_import_that_was_killed_while_it_added_messages_doubles_no_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with opened(tmp_path, echo()) as satchel:
+        await take(satchel, chatgpt(tmp_path / "export.zip"))
+    append = FileJournal.append
+
+    async def dies(journal: FileJournal, events: Sequence[Event], **options: Any) -> Sequence[Record]:
+        if any(isinstance(event, Assistant) for event in events):
+            raise KeyboardInterrupt
+        return await append(journal, events, **options)
+
+    newer = chatgpt(tmp_path / "newer.zip", (*FIRST, *LATER), current="a3")
+    async with opened(tmp_path, echo()) as satchel:
+        monkeypatch.setattr(FileJournal, "append", dies)
+        with pytest.raises(KeyboardInterrupt):
+            await take(satchel, newer)
+        monkeypatch.undo()
+    async with opened(tmp_path, echo()) as satchel:
+        await catch_up(satchel.sessions, satchel.home.memory_in)
+        await take(satchel, newer)
+        assert satchel.memory is not None
+        said = [one.content for one in await satchel.memory.list(session=ID)]
+        assert [said.count(text) for text in ("And a dog?", "It barks.")] == [1, 1]
+        assert (await shown(satchel, ID)).count("It barks.") == 1
+
+
+@requirement("sessions:imported:again")
+async def test_a_conversation_that_was_moved_to_a_project_stays_in_it(tmp_path: Path) -> None:
+    async with opened(tmp_path, echo()) as satchel:
+        assert satchel.memory is not None
+        await take(satchel, chatgpt(tmp_path / "export.zip"))
+        await satchel.move(ID, satchel.home.projects.create("Barn").id)
+        newer = chatgpt(tmp_path / "newer.zip", (*FIRST, *LATER), current="a3")
+        report = await take(satchel, newer)
+        assert (report.new, dict(report.conversations)) == (0, {"in a project": 1})
+        assert await satchel.memory.count() == 0
+
+
+@requirement("sessions:imported:again", "sessions:retention")
+async def test_the_days_that_a_conversation_is_kept_begin_with_its_import(tmp_path: Path) -> None:
+    async with opened(tmp_path, echo()) as satchel:
+        await take(satchel, chatgpt(tmp_path / "export.zip"))
+        written = max(info.path.stat().st_mtime for info in await satchel.sessions.list())
+    clock = ManualClock(datetime.fromtimestamp(written, UTC))
+    settings = settings_in(tmp_path, sessions__delete_after_days=30)
+    async with Satchel.open(settings, clock=clock, embedder=HashingEmbedder(), upkeep="none") as satchel:
+        assert (await retain(satchel.home)).deleted == ()
+        clock.advance(31 * 86_400.0)
+        assert ID in (await retain(satchel.home)).deleted
+        # The user did not delete it.
+        assert dict((await take(satchel, tmp_path / "export.zip")).conversations) == {"new": 1}
+
+
+@requirement("sessions:imported:again")
+async def test_what_was_forgotten_does_not_come_back_in_a_branch(tmp_path: Path) -> None:
+    async with opened(tmp_path, echo()) as satchel:
+        assert satchel.memory is not None
+        await satchel.memory.import_from(chatgpt(tmp_path / "export.zip", FIRST[:5]))
+        await satchel.forget([one.id for one in await satchel.memory.list() if "Vesuvius" in one.content])
+        other = node("c2", "a1", "user", "Something else.", 1.75e9 + 300)
+        await take(satchel, chatgpt(tmp_path / "newer.zip", (*FIRST[:5], other), current="c2"))
+        _, branch = sorted(await satchel.sessions.list(), key=lambda info: len(info.id))
+        assert FORGOTTEN in await shown(satchel, branch.id)
+    assert holding(tmp_path / "home", b"Vesuvius") == []
 
 
 _KILLED = """

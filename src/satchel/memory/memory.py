@@ -1284,6 +1284,7 @@ class Memory:
         progress: Callable[[TransferProgress], None] = _ignore,
         reader: NamedReader | None = None,
         conversations: transfer.TakeConversation | None = None,
+        elsewhere: Collection[str] = (),
     ) -> ImportReport:
         """Take in memories from a file, a folder or an archive; `docs/guides/moving.md` says what becomes of each.
 
@@ -1298,13 +1299,16 @@ class Memory:
             progress: Told after every batch.
             reader: Reads all files instead, whatever `source` says: of a format that is not built in.
             conversations: Gets each conversation as soon as its memories are stored.
+            elsewhere: The sessions whose memories are in another scope, and so are left out.
 
         Raises:
             NotFound: There is nothing there.
             UsageError: The source is unknown, or the one file is of no known format.
             StorageError: It can't be read, or the store could not be written; what was reported is stored.
         """
-        intake = transfer.Intake(space=self._space, dry_run=dry_run, take_conversation=conversations)
+        intake = transfer.Intake(
+            space=self._space, dry_run=dry_run, take_conversation=conversations, elsewhere=elsewhere
+        )
         report = await intake.read(Path(where), source, progress, reader=reader)
         self._upkeep.stored()
         return report

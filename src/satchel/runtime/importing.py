@@ -7,7 +7,7 @@ again, and then writes the log. `docs/decisions/0112-imported-conversations.md` 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -50,6 +50,7 @@ CONVERSATIONS = {
     "longer": "with new messages",
     "known": "known",
     "gone on": "gone on with here, and so left alone",
+    "in a project": "in a project here, and so left alone",
     "deleted": "deleted or forgotten here, and so not taken",
 }
 """What the report says of conversations, by what became of them."""
@@ -68,8 +69,10 @@ async def import_into(home: Home, memory: Memory, where: str | Path, **options: 
     """
     if memory is not home.memory or memory.scope != "default":
         return await memory.import_from(where, **options)
-    intake = _Conversations(home)
-    report = await memory.import_from(where, conversations=intake.take, **options)
+    # What was said in them is in the project's memory, and must not get out of it.
+    elsewhere = frozenset(info.id for info in await home.sessions.list() if info.project and info.source)
+    intake = _Conversations(home, elsewhere)
+    report = await memory.import_from(where, conversations=intake.take, elsewhere=elsewhere, **options)
     if report.conversations.keys() & {"new", "longer"}:
         await home.sessions.list()  # the next list finds them in the index
     return report
@@ -130,8 +133,9 @@ class _Said:
 class _Conversations:
     """Takes imported conversations into the logs of a home."""
 
-    def __init__(self, home: Home) -> None:
+    def __init__(self, home: Home, elsewhere: Collection[str]) -> None:
         self._home = home
+        self._elsewhere = elsewhere
         self._places: dict[str, Path] | None = None
         self._infos: dict[str, SessionInfo] = {}
         self._deleted: frozenset[str] = frozenset()
@@ -140,6 +144,8 @@ class _Conversations:
         self, found: ImportedConversation, words: Mapping[str, str], clean: Callable[[str], str]
     ) -> str:
         """See `TakeConversation`."""
+        if found.session in self._elsewhere:
+            return "in a project"
         sessions = self._home.sessions
         if self._places is None:
             self._infos = {info.id: info for info in await sessions.list()}
@@ -193,7 +199,8 @@ class _Conversations:
                 continue
             if (place := self._places.get(id)) is None:
                 branched = SessionBranched(session_id=parent, turn=first.turn, repeats=repeats[id])
-                await self._write(found, id, path, said, branched=branched)
+                with suppress(SessionInUse):  # another import has written it meanwhile
+                    await self._write(found, id, path, said, branched=branched)
             elif not self._is_same(id, path):
                 state = await self._state(id)
                 if not state.is_gone_on:
@@ -308,6 +315,9 @@ def _turns(
         else:
             opening = TextBlock(text=_NO_MESSAGE, origin="notice")
             yield at, TurnStart(turn=turn, message=Message(role="user", blocks=(opening,)))
+        # In one batch with the beginning: a turn without it would be captured once more after a crash.
+        ids = tuple(message.id for message in said if message.id in words.stored) if captured else ()
+        yield at, MemoryCaptured(turn=turn, ids=ids)
         rounds = 0
         spoken: list[str] = []
         last = ""
@@ -346,8 +356,6 @@ def _turns(
                 )
         if last:
             yield at, Final(turn=turn, text=last, status="done")
-        ids = tuple(message.id for message in said if message.id in words.stored) if captured else ()
-        yield at, MemoryCaptured(turn=turn, ids=ids)
         status: Any = "done" if answers else "cancelled"
         yield at, TurnEnd(turn=turn, status=status, rounds=rounds, usage=Usage(), duration_ms=0)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Final
 
 import anyio
@@ -13,6 +13,7 @@ from satchel.errors import SatchelError
 from satchel.events import Notice
 from satchel.runtime.home import Home
 from satchel.runtime.lines import counted
+from satchel.sessions import SessionInfo
 from satchel.sessions.branches import by_age, grouped
 
 __all__ = ["Retained", "keep_retention", "retain"]
@@ -43,8 +44,8 @@ async def keep_retention(home: Home) -> None:
 async def retain(home: Home) -> Retained:
     """Delete and compress the logs of conversations that have had no message for as long as `[sessions]` says.
 
-    A conversation is deleted when all its branches are old. One that somebody has open is left alone, and so is one
-    with turns that memory lacks. What is deleted is said in a notice.
+    A conversation is deleted when all its branches are old; the days of an imported one begin with its import. One that
+    somebody has open is left alone, and so is one with turns that memory lacks. What is deleted is said in a notice.
 
     Raises:
         StorageError: The list of sessions can't be read.
@@ -56,10 +57,10 @@ async def retain(home: Home) -> Retained:
         before = now - timedelta(days=settings.delete_after_days)
         unsettled = {file.session_id for file in await home.sessions.unsettled()}
         for branches in grouped(infos).values():
-            if all(info.last_at < before and info.id not in unsettled for info in branches):
+            if all([info.id not in unsettled and await _is_old(home, info, before) for info in branches]):
                 for info in reversed(by_age(branches)):
                     try:
-                        deleted.append(await home.sessions.delete(info.id))
+                        deleted.append(await home.sessions.delete(info.id, by_user=False))
                     except SatchelError as error:
                         _log.info("Session %s was not deleted: %s", info.id, error)
                         break  # what the others repeat of it is found in it alone
@@ -86,3 +87,13 @@ async def retain(home: Home) -> Retained:
                 except SatchelError as error:
                     _log.info("Session %s was not compressed: %s", info.id, error)
     return Retained(compressed=compressed, deleted=tuple(deleted))
+
+
+async def _is_old(home: Home, info: SessionInfo, before: datetime) -> bool:
+    """Whether it had its last message before then and, if it was imported, was written here before then. On a server
+    nothing says when that was, so an imported one is never old there.
+    """
+    if info.last_at >= before or not info.source:
+        return info.last_at < before
+    file = await home.sessions.state(info)
+    return file is not None and 0 < file.mtime_ns < before.timestamp() * 1e9

@@ -191,7 +191,7 @@ class SessionStore:
             records: All of them. The files that they name are there.
 
         Raises:
-            SessionInUse: Another process does the same.
+            SessionInUse: Another process does the same, or has done it meanwhile.
             UsageError: The id has characters that are not allowed.
             StorageUnwritable, StorageError: It can't be written. There is no log.
         """
@@ -201,6 +201,8 @@ class SessionStore:
         def write() -> LogFile | None:
             hold = self._logs.hold(session_id)
             try:
+                if self._logs.file(path) is not None:
+                    raise SessionInUse(f"A session {session_id} exists already.")
                 self._logs.create(path, session_id, records)
                 return self._logs.file(path)
             except OSError as error:
@@ -420,8 +422,9 @@ class SessionStore:
         main, *others = [to_json(info, records) for info, _, records in told]
         return json.dumps(main | ({"other_branches": others} if others else {}), indent=2) + "\n"
 
-    async def delete(self, session_id: str) -> str:
-        """Delete a session: its log, its spilled results, its inbox, and its words in the index.
+    async def delete(self, session_id: str, *, by_user: bool = True) -> str:
+        """Delete a session: its log, its spilled results, its inbox, and its words in the index. An imported one that
+        the user deletes stays away from later imports.
 
         Returns:
             The full id.
@@ -437,7 +440,7 @@ class SessionStore:
             # First, because this can fail: what waits for a session that is gone would stay for ever.
             await self.inbox.remove(full_id)
             await self.client_history.remove(full_id)
-            if source_of(full_id):
+            if by_user and source_of(full_id):
                 await self.client_history.mark_deleted(full_id)
             await self._run(lambda: self._logs.remove(path))
         finally:

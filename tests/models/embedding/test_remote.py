@@ -200,7 +200,10 @@ async def test_a_temporary_failure_is_retried_and_a_permanent_one_is_reported() 
         (as_json({}, 401), "answered 401: .* Check whether the key in K is correct"),
         (as_json({"error": {"message": "too long"}}, 400), "answered 400: too long"),
         (as_json({"error": 'model "tiny" not found, try pulling it first'}, 404), "try pulling it first"),
-        ((307, {"location": "/v1/embeddings"}, b""), "answered 307: It leads to /v1/embeddings, which is not followed"),
+        (
+            (307, {"location": "/v1/embeddings"}, b""),
+            "answered 307: It leads to /v1/embeddings, which is not followed",
+        ),
         ((200, {}, b"<html>hello"), "answered with something that is not JSON"),
         ((200, {}, b"[" * 100_000), "answered with something that is not JSON"),
         ((200, {}, b" " * (65 << 20)), "sent more than 64 MB"),

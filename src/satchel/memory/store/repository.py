@@ -321,6 +321,17 @@ def _refused(connection: Connection, space: int, drafts: Sequence[MemoryDraft]) 
     return refused
 
 
+def forgotten_words(connection: Connection, space: int, hashes: Collection[str]) -> set[str]:
+    """Those of these hashes of words (`WordHasher.words`) whose words were forgotten."""
+    return {
+        digest
+        for table in (tombstones, earlier_words)
+        for digest in connection.execute(
+            select(table.c.words_hash).where(table.c.space_id == space, table.c.words_hash.in_(among(hashes)))
+        ).scalars()
+    }
+
+
 class ChangedMemory(NamedTuple):
     """What an index keeps of a memory, in the order of `_CHANGED_MEMORY`.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, TypeAlias
@@ -23,6 +23,7 @@ from satchel.memory.store.repository import (
     add_earlier_words,
     among,
     content_hash,
+    forgotten_words,
     insert_drafts,
     known_ids,
     requests_so_far,
@@ -60,6 +61,7 @@ from satchel.memory.transfer.parts import (
 )
 from satchel.memory.transfer.report import ImportReport, SkippedPart, TransferProgress
 from satchel.plain import as_json
+from satchel.spacing import FORGOTTEN
 
 if TYPE_CHECKING:
     from satchel.memory.store.space import Space
@@ -94,6 +96,7 @@ class Intake:
         space: Where they are stored.
         dry_run: Nothing is written.
         take_conversation: Gets each conversation.
+        elsewhere: The sessions whose memories are in another scope, and so are left out.
         replays: They are from the space's own journal: secrets were removed before, and changes that are new here are
             made, too, where a memory is as it was before them.
         counts: Those of `ImportReport` that are plain numbers.
@@ -106,6 +109,7 @@ class Intake:
     space: Space
     dry_run: bool = False
     take_conversation: TakeConversation | None = None
+    elsewhere: Collection[str] = ()
     replays: bool = False
     files: Counter[str] = field(default_factory=Counter)
     counts: Counter[str] = field(default_factory=Counter)
@@ -180,8 +184,23 @@ class Intake:
             conversations = [part for part in parts if isinstance(part, ImportedConversation)]
             said = [message.id for part in conversations for message in part.messages]
             words = await space.read(words_of, said) if said else {}
+            words |= await self._forgotten_in_branches(conversations)
             for conversation in conversations:
                 self.conversations[await self.take_conversation(conversation, words, self._clean)] += 1
+
+    async def _forgotten_in_branches(self, conversations: Sequence[ImportedConversation]) -> dict[str, str]:
+        """What stands for messages of other branches whose words were forgotten, by their ids. Of a message that is in
+        no branch but these, nothing is in memory.
+        """
+        hashes: dict[str, str] = {}
+        for found in conversations:
+            main = {message.id for message in found.messages}
+            for message in (one for path in found.branches for one in path):
+                if message.id not in main and message.id not in hashes:
+                    text = self._clean(message.text)
+                    hashes[message.id] = self.space.hasher.words(found.session, text, turn=message.turn)
+        gone = await self.space.read(forgotten_words, set(hashes.values())) if hashes else set()
+        return {id: FORGOTTEN for id, digest in hashes.items() if digest in gone}
 
     def _clean(self, text: str) -> str:
         """A text as a new memory would have it."""
@@ -223,6 +242,9 @@ class Intake:
         for part in parts:
             if isinstance(part, LeftOut):
                 self.leave_out(part)
+            elif isinstance(part, ImportedMemory) and part.session in self.elsewhere:
+                reason = "of a conversation that is in a project here"
+                self.leave_out(LeftOut(reason=reason, where=file, expected=True))
             elif isinstance(part, ImportedMemory) and (part.id in known or part.id in new):
                 self.counts["known"] += 1
             elif isinstance(part, ImportedMemory):
