@@ -21,7 +21,7 @@ from satchel.memory.transfer.moving import count_rows, digest_rows
 from satchel.runtime.backup import restore
 from satchel.runtime.home import Home
 from satchel.runtime.memory_work import LOCK
-from satchel.runtime.moving import migrate
+from satchel.runtime.moving import copy_from_server, migrate
 from satchel.runtime.names import session_ids
 from satchel.runtime.serving import announced
 from satchel.sandbox.detached import is_working
@@ -305,6 +305,34 @@ async def test_a_backup_holds_what_is_on_the_server(server: Server, tmp_path: Pa
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute("UPDATE conversation_parts SET content = 'x'")
     assert "s1: c1.txt" in satchel("doctor")
+
+
+@requirement("storage:postgres:backup", "storage:postgres:moving")
+async def test_files_that_are_on_the_machine_alone_are_in_backups_and_move_back(
+    server: Server, tmp_path: Path
+) -> None:
+    home, url = tmp_path / "home", server.url(server.schema_for(tmp_path))
+    await remember(home)
+    await migrate(settings_of(home), url)
+
+    def as_the_version_before() -> None:
+        with psycopg.connect(url, autocommit=True) as connection:
+            connection.execute("DELETE FROM conversation_parts")
+            connection.execute("DELETE FROM conversation_files")
+        (home / "sessions" / ".stored").unlink(missing_ok=True)
+
+    as_the_version_before()
+    (tmp_path / "copy").mkdir()
+    await copy_from_server(
+        settings_of(home),
+        tmp_path / "copy" / "satchel.db",
+        tmp_path / "copy" / "sessions",
+        clock=SystemClock(),
+    )
+    assert beside(tmp_path / "copy") == [b"a long result"]
+    as_the_version_before()
+    await migrate(settings_of(home), "sqlite")
+    assert beside(home) == [b"a long result"]
 
 
 @requirement("storage:postgres:moving")

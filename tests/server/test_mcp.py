@@ -339,6 +339,12 @@ async def test_capabilities_are_shown_approved_and_rolled_back_with_a_question_f
     await on_server(world, parts.catalogue.disable, name)
 
 
+async def off_the_record(world: World, id: str, words: str) -> None:
+    session = await world.satchel.session(id, private=True)
+    await session.run_turn(words)
+    await session.aclose()
+
+
 @requirement("mcp-server:resources")
 @BOTH
 async def test_conversations_are_resources_and_private_ones_are_not(world: World, mode: str) -> None:
@@ -347,6 +353,13 @@ async def test_conversations_are_resources_and_private_ones_are_not(world: World
         private_id = chat(http, "Nobody else reads this", private=True)[0].data["sessionId"]
         http.post("/api/projects", json={"name": "Attic"})
         inside_id = chat(http, "Nobody reads this outside", project="Attic")[0].data["sessionId"]
+        branches = [
+            http.post(f"/api/sessions/{open_id}/branches", json={"turn": 1}).json()["id"] for _ in range(2)
+        ]
+        await on_server(world, off_the_record, world, branches[0], "zanzibar")
+        project = world.satchel.home.projects.find("Attic").id
+        await on_server(world, world.satchel.home.move, branches[1], project)
+        chat(http, "yukon", session_id=branches[1])
     async with connected(world, mode) as client:
         listed = {one.uri: one for one in (await client.list_resources()).resources}
         assert "satchel://profile" in listed
@@ -357,6 +370,7 @@ async def test_conversations_are_resources_and_private_ones_are_not(world: World
         assert str(one.description).endswith(", 1 turn.")
         (content,) = (await client.read_resource(one.uri)).contents
         assert "rhubarb" in content.text  # type: ignore[union-attr]
+        assert not {"zanzibar", "yukon"} & set(content.text.split())  # type: ignore[union-attr]
         templates = (await client.list_resource_templates()).resource_templates
         assert [t.uri_template for t in templates] == [
             "satchel://sessions/{id}",

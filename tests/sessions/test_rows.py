@@ -582,6 +582,49 @@ async def test_files_of_conversations_move_there_and_back_and_old_copies_are_swe
             await copy_conversations(root, there, local, clock=ManualClock())
 
 
+@requirement("storage:postgres:files")
+async def test_files_that_were_on_one_machine_alone_are_stored_once_before_they_are_swept_or_fetched(
+    url: str, tmp_path: Path
+) -> None:
+    names = ("c1.txt", "attached/00-a.png", "changes/0f")
+
+    def on_disk(spill: Path) -> dict[str, bytes]:
+        return {name: (spill / name).read_bytes() for name in names if (spill / name).exists()}
+
+    async with machine(url, tmp_path / "a") as a:
+        for id in ("s1", "s2"):
+            async with await a.create("/w", session_id=id) as journal:
+                await journal.append([started(id, "/w"), *exchange("Look", "Yes.")])
+                for name in names:
+                    (journal.spill_dir / name).parent.mkdir(parents=True, exist_ok=True)
+                    (journal.spill_dir / name).write_bytes(name.encode())
+                await journal.append([observed("c1", "lo", spill=str(journal.spill_dir / "c1.txt"))])
+    spills = sorted((tmp_path / "a").rglob("*.spill"))
+    wanted = [on_disk(spill) for spill in spills]
+    assert [len(found) for found in wanted] == [3, 3]
+    # As the version before left it.
+    run(url, "DELETE FROM conversation_parts")
+    run(url, "DELETE FROM conversation_files")
+    (tmp_path / "a/sessions/.stored").unlink(missing_ok=True)
+    for spill in spills:
+        os.utime(spill, (0, 0))
+    async with machine(url, tmp_path / "a") as a:
+        await (await a.open("s1")).aclose()
+        assert on_disk(spills[0]) == wanted[0]
+        os.utime(spills[0], (0, 0))
+        await a.unsettled()
+        assert not any(spill.exists() for spill in spills)
+        for id in ("s1", "s2"):
+            await a.folder_of(await a.info(id))
+        assert [on_disk(spill) for spill in spills] == wanted
+        # What another machine removes afterwards stays removed.
+        run(url, "DELETE FROM conversation_parts")
+        run(url, "DELETE FROM conversation_files")
+    async with machine(url, tmp_path / "a") as a:
+        await (await a.open("s1")).aclose()
+        assert [*on_disk(spills[0])] == ["changes/0f"]
+
+
 @requirement("storage:postgres:conversations")
 async def test_what_was_spent_is_a_sum_of_the_servers(url: str, tmp_path: Path) -> None:
     async with machine(url, tmp_path / "a") as a, machine(url, tmp_path / "b") as b:

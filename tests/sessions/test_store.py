@@ -352,6 +352,33 @@ async def test_branches_are_one_entry_with_their_versions_even_without_the_one_b
     assert [text.count(words) for words in ("Which bees?", "In June?", "How?", "Who?")] == [1, 1, 2, 1]
 
 
+@requirement("sessions:branches:one")
+async def test_a_branch_in_another_project_is_another_entry_and_private_ones_are_told_when_asked_for(
+    world: World,
+) -> None:
+    await world.session("s1", *exchange("Which bees?", "These."), *exchange("In May?", "No.", turn=2))
+    private, moved, open_one = [await world.store.branch("s1", 2) for _ in range(3)]
+    start = replace(started(private, "/w"), private=True, resumed=True)
+    for id, said_there, first in (
+        (private, "Zanzibar?", start),
+        (moved, "Yukon?", SessionFiled(project="p1")),
+        (open_one, "In June?", None),
+    ):
+        world.clock.advance(60)
+        async with await world.store.open(id) as journal:
+            await journal.append([*([first] if first else ()), *exchange(said_there, "I see.", turn=2)])
+    entries = {info.project: sorted(info.branches) for info in await world.store.listed()}
+    assert entries == {"": sorted(["s1", private, open_one]), "p1": []}
+    assert [info.id for info in await world.store.branches(moved)] == [moved]
+    assert moved not in [info.id for info in await world.store.branches("s1")]
+    words = ("Which bees?", "Zanzibar?", "Yukon?", "In June?")
+    for id, told in (("s1", (1, 0, 0, 1)), (private, (1, 1, 0, 1)), (moved, (1, 0, 1, 0))):
+        for form in ("markdown", "json"):
+            text = await world.store.export(id, form=form)
+            assert [word in text for word in words] == [bool(count) for count in told], (id, form)
+        assert private == id or private not in str(await world.store.told(id))
+
+
 async def shown(world: World) -> tuple[str, str, list[str]]:
     """The only entry of the list."""
     (entry,) = await world.store.listed()

@@ -26,6 +26,7 @@ from satchel.sessions.moving import (
     clear_conversations,
     copy_conversations,
     digest_conversations,
+    store_beside,
     take_in,
 )
 from satchel.storage import Database, is_server
@@ -132,6 +133,8 @@ async def migrate(settings: Settings, to: str) -> Moved:
         if not has_switched:
             if not begun and await target.read(has_rows):
                 raise Refused(f"{target.place} has other memories. Nothing was changed.")
+            if target is local:
+                await store_beside(root, server, clock=clock)
             logs = "" if target is server else await server.read(digest_conversations)
             replace_file(marker, json.dumps({"to": to, "server": url, "digest": digest, "logs": logs}))
             if target is local:
@@ -224,6 +227,7 @@ async def copy_from_server(settings: Settings, file: Path, sessions: Path, *, cl
     ):
         await server.bind(WordHasher(settings.home / KEY_FILE).mark)
         await copy.write(lambda there: _copy(server, there))
+        await store_beside(settings.home / "sessions", server, clock=clock)
         await copy_conversations(sessions, server, copy, clock=clock)
 
 

@@ -32,11 +32,11 @@ def by_age(infos: Iterable[SessionInfo]) -> list[SessionInfo]:
     return sorted(infos, key=lambda info: (info.path.name.rpartition("_")[0], len(info.repeats), info.id))
 
 
-def grouped(infos: Iterable[SessionInfo]) -> dict[str, list[SessionInfo]]:
-    """Sessions by their conversation; the order stays."""
-    found: dict[str, list[SessionInfo]] = {}
+def grouped(infos: Iterable[SessionInfo]) -> dict[tuple[str, str], list[SessionInfo]]:
+    """Sessions by their conversation and project; the order stays."""
+    found: dict[tuple[str, str], list[SessionInfo]] = {}
     for info in infos:
-        found.setdefault(info.conversation, []).append(info)
+        found.setdefault((info.conversation, info.project), []).append(info)
     return found
 
 

@@ -28,7 +28,14 @@ from satchel.sessions.tables import (
 )
 from satchel.storage import Database
 
-__all__ = ["NO_CONVERSATIONS", "clear_conversations", "copy_conversations", "digest_conversations", "take_in"]
+__all__ = [
+    "NO_CONVERSATIONS",
+    "clear_conversations",
+    "copy_conversations",
+    "digest_conversations",
+    "store_beside",
+    "take_in",
+]
 
 NO_CONVERSATIONS: Final = hashlib.sha256(b"[]").hexdigest()
 """What `digest_conversations` returns where there are none."""
@@ -77,6 +84,11 @@ async def copy_conversations(root: Path, server: Database, local: Database, *, c
     """
     await _copy_beside(server, local)
     return await anyio.to_thread.run_sync(RowLogs(root, server, clock=clock, lanes=Lanes()).write_out, root)
+
+
+async def store_beside(root: Path, server: Database, *, clock: Clock) -> None:
+    """See `RowLogs.store_beside`."""
+    await anyio.to_thread.run_sync(RowLogs(root, server, clock=clock, lanes=Lanes()).store_beside)
 
 
 def digest_conversations(connection: Connection) -> str:

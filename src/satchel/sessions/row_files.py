@@ -23,7 +23,17 @@ from satchel.config.home import replacing
 from satchel.errors import StorageCorrupt
 from satchel.sessions.tables import conversation_files, conversation_parts
 
-__all__ = ["Changed", "RowFiles", "Whose", "damaged_files", "file_path", "name_in", "quoted", "remove_files"]
+__all__ = [
+    "Changed",
+    "RowFiles",
+    "Whose",
+    "damaged_files",
+    "file_path",
+    "has_files",
+    "name_in",
+    "quoted",
+    "remove_files",
+]
 
 _PART: Final = 1 << 20
 """Bytes of a row."""
@@ -168,6 +178,11 @@ def remove_files(connection: Connection, session_id: str, name: str | None = Non
     for table in (conversation_parts, conversation_files):
         gone = delete(table).where(table.c.session_id == session_id)
         connection.execute(gone if name is None else gone.where(table.c.name == name))
+
+
+def has_files(connection: Connection, session_id: str) -> bool:
+    """Whether the server has any file of a conversation."""
+    return bool(_of(connection, session_id, ""))
 
 
 def damaged_files(connection: Connection, session_id: str | None = None) -> list[tuple[str, str]]:

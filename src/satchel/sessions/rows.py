@@ -62,6 +62,7 @@ from satchel.sessions.row_files import (
     Whose,
     damaged_files,
     file_path,
+    has_files,
     name_in,
     quoted,
     remove_files,
@@ -87,6 +88,8 @@ _PAGE: Final = 200
 _OFTEN: Final = 3
 """How often a log is rewritten beside a writer that appends to it, before others have to wait."""
 _MOST_SEQ: Final = 1 << 30
+_STORED: Final = ".stored"
+"""Is in the folder of the logs once `RowLogs.store_beside` has run on this machine."""
 _NAMING: Final = (TurnStart, Observation, SubAgentEvent, QuestionAsked, TurnEnd)
 """Records that may name files beside the log, or come after such a one."""
 
@@ -222,6 +225,8 @@ class RowLogs(Logs):
         self.me = f"{_machine()} {socket.gethostname().replace(' ', '-')} {os.getpid()} {token_hex(6)}"
         _OWN.add(self.me)
         self.beside = RowFiles()
+        self._storing = threading.Lock()
+        self._has_stored = False
         self._leases: set[_Lease] = set()
         self._leasing = threading.Lock()
         self._renewing: threading.Event | None = None
@@ -314,6 +319,43 @@ class RowLogs(Logs):
 
     # What is beside them
 
+    def store_beside(self) -> None:
+        """Store what is beside conversations of which the server has no file, once on each machine: until migration 23,
+        these files were nowhere else. Later, a conversation without files may be one in which they were forgotten.
+
+        Raises:
+            StorageUnwritable, StorageError: A file can't be read or stored. Nothing was removed, and the next call
+                tries again.
+        """
+        with self._storing:
+            marker = self.root / _STORED
+            if self._has_stored or marker.exists():
+                self._has_stored = True
+                return
+            for folder in sorted(self.root.glob("*/*.spill")):
+                path = folder.with_suffix(".jsonl")
+                # Beside a file is what is moved to the server with it.
+                if not path.exists() and self.beside.changes(_id(path), folder):
+                    self._store_first(_id(path), folder)
+            make_folder(self.root)
+            try:
+                marker.touch(mode=0o600)
+            except OSError as error:
+                raise unwritable(marker, error) from error
+            self._has_stored = True
+
+    def _store_first(self, session_id: str, folder: Path) -> None:
+        def write(connection: Connection) -> Changed:
+            is_there = _head(connection, session_id) is not None
+            if not is_there or has_files(connection, session_id):
+                return {}
+            return self.beside.store(connection, session_id, folder)
+
+        try:
+            self.beside.note(session_id, self.database.write_blocking(write))
+        except OSError as error:
+            raise unwritable(folder, error) from error
+
     def fetch(self, path: Path, beginning: str = "") -> None:
         """See `Logs.fetch`. Where a process of this machine writes the session, its folder is newer than the server."""
 
@@ -332,6 +374,7 @@ class RowLogs(Logs):
         Raises:
             StorageUnwritable, StorageError: A file can't be read or written.
         """
+        self.store_beside()
         folder = path.with_suffix(".spill")
         try:
             self.database.read_blocking(
@@ -359,6 +402,7 @@ class RowLogs(Logs):
 
     def named(self, beginning: str, session_id: str = "") -> list[Path]:
         """See `Logs.named`."""
+        self.store_beside()
         names = conversation_files.c.name
         query = (
             select(conversations.c.name, names)
@@ -418,6 +462,7 @@ class RowLogs(Logs):
         """See `Logs.sweep`: the folders here of sessions that nobody has open, whose files are on the server. What
         another machine has forgotten goes with them.
         """
+        self.store_beside()
         for folder in self.root.glob("*/*.spill"):
             path = folder.with_suffix(".jsonl")
             try:

@@ -290,12 +290,15 @@ class SessionStore:
         return sorted(infos, key=lambda info: not info.pinned)
 
     async def branches(self, of: SessionInfo | str) -> Sequence[SessionInfo]:
-        """All branches of the conversation of a session, with itself, the oldest first. Errors as in `load`."""
+        """All branches of the conversation of a session that are in its project, with itself, the oldest first. Errors
+        as in `load`.
+        """
         wanted = await self.info(of) if isinstance(of, str) else of
         others = [
             info
             for info in await self._index.sessions()
-            if info.conversation == wanted.conversation and info.id != wanted.id
+            if (info.conversation, info.project) == (wanted.conversation, wanted.project)
+            and info.id != wanted.id
         ]
         return by_age([wanted, *others])
 
@@ -405,10 +408,11 @@ class SessionStore:
 
     async def told(self, session_id: str) -> builtins.list[tuple[SessionInfo, int]]:
         """A conversation in the order in which a file tells it: the session with 0, then its other branches, each
-        with the first turn that was not told before. Errors as in `load`.
+        with the first turn that was not told before. Others that are private are left out: a file, or a program, tells
+        what was asked for to somebody else. Errors as in `load`.
         """
         info = await self.info(session_id)
-        family = await self.branches(info)
+        family = [each for each in await self.branches(info) if each.id == info.id or not each.private]
         others = [each for each in family if each.id != info.id]
         return builtins.list(told_once([as_listed(info, family), *others]))
 
