@@ -20,6 +20,7 @@ from satchel.errors import SessionInUse
 from satchel.events import Assistant, Event, Final, Record
 from satchel.memory.transfer.report import ImportReport, TransferProgress
 from satchel.models import ModelRequest, ScriptedModel
+from satchel.models.embedding import HashingEmbedder
 from satchel.runtime import Satchel
 from satchel.runtime.capture import catch_up
 from satchel.runtime.importing import import_into
@@ -28,7 +29,7 @@ from satchel.sessions import FORGOTTEN, to_markdown
 from satchel.sessions.journal import FileJournal
 from tests.postgresql import server_of
 from tests.requirements import requirement
-from tests.runtime.world import HashingEmbedder, opened, settings_in
+from tests.runtime.world import opened, settings_in
 
 pytestmark = pytest.mark.anyio
 
