@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -25,6 +26,8 @@ from satchel.runtime import Satchel
 from satchel.runtime.capture import catch_up
 from satchel.runtime.importing import import_into
 from satchel.runtime.retention import retain
+from satchel.server.mcp.resources import Resources, session_uri
+from satchel.server.mcp.skills import ServedSkills
 from satchel.sessions import FORGOTTEN, to_markdown
 from satchel.sessions.journal import FileJournal
 from tests.postgresql import server_of
@@ -400,6 +403,15 @@ async def test_what_was_forgotten_does_not_come_back_in_a_branch(tmp_path: Path)
         _, branch = sorted(await satchel.sessions.list(), key=lambda info: len(info.id))
         assert FORGOTTEN in await shown(satchel, branch.id)
     assert holding(tmp_path / "home", b"Vesuvius") == []
+
+
+@requirement("sessions:imported")
+async def test_other_agents_read_an_imported_conversation_at_its_listed_address(tmp_path: Path) -> None:
+    async with opened(tmp_path, echo()) as satchel:
+        await take(satchel, chatgpt(tmp_path / "export.zip"))
+        resources = Resources(satchel, ServedSkills(satchel, Mock()))
+        found = await resources.read(session_uri(await satchel.sessions.info(ID)))
+        assert "A rye loaf." in getattr(found, "text", "")
 
 
 _KILLED = """

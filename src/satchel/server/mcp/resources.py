@@ -34,8 +34,8 @@ PROFILE: Final = "satchel://profile"
 SESSION_TEMPLATE: Final = "satchel://sessions/{id}"
 MEMORY_TEMPLATE: Final = "satchel://memories/{id}"
 
-_PLACE: Final = re.compile(r"satchel://(sessions|memories)/([A-Za-z0-9_-]{1,100})")
-"""The only addresses that are looked up: without dots, slashes or escapes."""
+_PLACE: Final = re.compile(r"satchel://(sessions|memories)/((?:[A-Za-z0-9_-]|%3A){1,100})")
+"""The only addresses that are looked up: without dots or slashes, and without escapes other than that of a colon."""
 _PAGE: Final = 100
 _MOST_CHARS: Final = 1_000_000
 """The most characters of a conversation. A longer one is cut and ends with a note."""
@@ -82,7 +82,7 @@ class Resources:
         found = _PLACE.fullmatch(uri)
         if found is None:
             raise NotFound(f"There is no resource {visible(uri[:200])!r}.")
-        kind, id = found.groups()
+        kind, id = found[1], found[2].replace("%3A", ":")
         if kind == "memories":
             memory = self._satchel.memory
             if memory is None:
