@@ -57,7 +57,7 @@ async def retain(home: Home) -> Retained:
         before = now - timedelta(days=settings.delete_after_days)
         unsettled = {file.session_id for file in await home.sessions.unsettled()}
         for branches in grouped(infos).values():
-            if all([info.id not in unsettled and await _is_old(home, info, before) for info in branches]):
+            if all([info.id not in unsettled and await _is_due(home, info, before) for info in branches]):
                 for info in reversed(by_age(branches)):
                     try:
                         deleted.append(await home.sessions.delete(info.id, by_user=False))
@@ -89,7 +89,7 @@ async def retain(home: Home) -> Retained:
     return Retained(compressed=compressed, deleted=tuple(deleted))
 
 
-async def _is_old(home: Home, info: SessionInfo, before: datetime) -> bool:
+async def _is_due(home: Home, info: SessionInfo, before: datetime) -> bool:
     """Whether it had its last message before then and, if it was imported, was written here before then. On a server
     nothing says when that was, so an imported one is never old there.
     """
