@@ -18,9 +18,10 @@ def test_an_import_reports_its_counts_and_another_scope_can_import_an_export(
     done = run("memory", "import", str(FILES / "claude"))
     assert done.code == 0
     assert done.out == ""
-    assert done.err.splitlines()[:3] == [
+    assert done.err.splitlines()[:4] == [
         "2 files of claude-code",
         "3 new, 0 known, 1 skipped",
+        "  1 conversation new",
         "  1 memory whose secrets were removed",
     ]
     again = run("memory", "import", str(FILES / "claude"), "--json").json

@@ -384,7 +384,7 @@ PAGE = (
     "So much has happened since we last spoke, I hardly know where to begin with it all today. "
     "The garden is under water again, the neighbours are away, and nobody has seen the cat since Monday. "
     "The trains were late three times this week, which is a record even for this line, as everybody says. "
-    "By the way, the code of the alarm at the boathouse is now 4471, and Ann has the only other key. "
+    "By the way, the price of the berth at the boathouse is now 4471, and Ann has the only other key. "
     "That is all for now, I think, and more than enough for one evening, so I wish you a good night."
 )
 
@@ -395,7 +395,7 @@ async def test_the_judge_reads_what_would_be_shown_of_a_long_memory_the_day_and_
 ):
     model = ScriptedModel([Reply(text="[1]")])
     clock = ManualClock(at=datetime(2026, 5, 9, 8, tzinfo=UTC))
-    asked = "What is the code of the alarm at the boathouse?"
+    asked = "What is the price of the berth at the boathouse?"
     async with Memory.open(":memory:", embedder=HashingEmbedder(), clock=clock) as memory:
         await memory.add_episodes([said(0, PAGE)])
         context = await memory.surface(f"Morning! {'Lorem ipsum dolor. ' * 500}{asked}", judge=model)

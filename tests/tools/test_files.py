@@ -187,7 +187,7 @@ async def test_one_line_of_many_megabytes_is_read_in_pieces(session: Session) ->
 async def test_what_is_not_text_is_described(session: Session, data: bytes, kind: str) -> None:
     (session.cwd / "a.bin").write_bytes(data)
     result = await session("file_read", path="a.bin")
-    is_seen = kind.startswith(("a PNG", "a GIF", "a JPEG", "a WebP"))
+    is_seen = kind.startswith(("a PNG", "a GIF", "a JPEG", "a WebP", "a BMP"))
     assert bool(result.files) == is_seen
     assert result.text == f"a.bin{':' if is_seen else ' is not text:'} {kind}."
 

@@ -56,7 +56,7 @@ async def test_a_turn_with_a_memory_a_tool_and_markdown_looks_like_this(tmp_path
 
 
 PICTURE = """\
- Satchel 0.0   session <session>
+ Satchel 0.0   conversation <session>
  F1 shows the keys, /help the commands.
  ── hh:mm
  Where does the red kite hang?
