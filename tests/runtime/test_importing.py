@@ -29,6 +29,7 @@ from satchel.runtime.retention import retain
 from satchel.server.mcp.resources import Resources, session_uri
 from satchel.server.mcp.skills import ServedSkills
 from satchel.sessions import FORGOTTEN, to_markdown
+from satchel.sessions.branches import versions
 from satchel.sessions.journal import FileJournal
 from tests.postgresql import server_of
 from tests.requirements import requirement
@@ -172,6 +173,8 @@ async def test_a_chatgpt_conversation_is_read_found_gone_on_with_and_forgotten(
         assert (main.id, main.title, main.source, main.turns) == (ID, "The loaf", "ChatGPT", 2)
         assert main.started_at.timestamp() == 1.75e9
         assert (branch.branch_of, branch.branch_turn) == (ID, 2)
+        both = {turn: (one.number, one.count) for turn, one in versions(branch, [main, branch]).items()}
+        assert both == {2: (2, 2)}
         text = await shown(satchel, ID)
         parts = ("What loaf is this?", "loaf.png", "A rye loaf.", "Vesuvius", "cat.png", "There it sits.")
         assert [text.index(part) for part in parts] == sorted(text.index(part) for part in parts)

@@ -54,8 +54,6 @@ CONVERSATIONS = {
     "deleted": "deleted or forgotten here, and so not taken",
 }
 """What the report says of conversations, by what became of them."""
-_ALL = 1 << 30
-"""More turns than there are."""
 _PICTURE = "picture"
 """The tool whose results are the pictures that a model made elsewhere."""
 _NO_MESSAGE = "(The assistant speaks first.)"
@@ -193,8 +191,8 @@ class _Conversations:
             id = f"{found.session}-{hashlib.sha256(first.id.encode()).hexdigest()[:8]}"
             owners |= {message.id: id for message in path[own:]}
             parent = owners[path[own - 1].id] if own else found.session
-            # Memories have the conversation as their session, whichever branch was the current one then.
-            repeats[id] = {parent: _ALL, **repeats[parent]}
+            earlier = {other: min(turn, first.turn) for other, turn in repeats[parent].items()}
+            repeats[id] = {parent: first.turn, **earlier}
             if id in self._deleted:
                 continue
             if (place := self._places.get(id)) is None:

@@ -164,12 +164,14 @@ class SessionStore:
         self, session_id: str, turn: int | None, *, project: str | None = None
     ) -> Sequence[str]:
         """The ids of the branches that repeat a turn of a session, or any of it: also branches of branches. With the id
-        of a project, those that are in it.
+        of a project, those that are in it. An imported branch may have any turn: which one was current was another at
+        each import.
         """
         return [
             info.id
             for info in await self._index.sessions()
-            if (before := info.repeats.get(session_id)) is not None and (turn is None or turn < before)
+            if (before := info.repeats.get(session_id)) is not None
+            and (turn is None or info.source or turn < before)
             if project in (None, info.project)
         ]
 
