@@ -128,7 +128,9 @@ async def test_what_nothing_has_a_word_of_must_be_near_to_be_found() -> None:
         embedder.scale = (gate.mean, gate.deviation)
 
         async def found(query: str) -> set[str]:
-            return {hit.memory.content for hit in await memory.search(query, relevant_only=True, clearly=True)}
+            return {
+                hit.memory.content for hit in await memory.search(query, relevant_only=True, clearly=True)
+            }
 
         assert await found("1.7 hives") == set()
         assert await found("2.3 hives") == {"Bees cluster."}
