@@ -168,6 +168,8 @@ def test_photos_of_phones_and_scans_reach_the_model_and_the_page_as_jpegs(
     for kind in ("HEIF", "AVIF", "TIFF", "BMP"):
         Image.new("RGB", (32, 24), (200, 30, 30)).save(out := io.BytesIO(), kind)
         files.append(sent(client, out.getvalue(), f"boiler.{kind.lower()}"))
+    Image.new("I;16", (32, 24), 32_768).save(out := io.BytesIO(), "TIFF")  # grey, as scanners write it
+    files.append(sent(client, out.getvalue(), "scan.tiff"))
     id = chat(client, "Four of the boiler.", attachments=files)[0].data["sessionId"]
     model: Any = world.satchel.parts.models.given
     request = next(r for r in reversed(model.requests) if "Four of the boiler." in r.messages[-1].text)
@@ -177,6 +179,8 @@ def test_photos_of_phones_and_scans_reach_the_model_and_the_page_as_jpegs(
         assert (part.kind, part.media_type) == ("picture", "image/jpeg"), file.name
         with Image.open(io.BytesIO(base64.b64decode(part.content))) as seen:
             assert seen.size == (32, 24)
+            if file.name == "scan.tiff":
+                assert 120 < seen.convert("L").getpixel((5, 5)) < 136  # type: ignore[operator]
         shown = f"/chat/{id}/attached/{file.small_twin.file_name}"
         assert f'<img src="{shown}"' in page
         assert client.get(shown).headers["content-type"] == "image/jpeg"
