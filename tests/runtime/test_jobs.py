@@ -138,6 +138,31 @@ async def test_what_ends_at_once_or_while_the_model_waits_is_not_told_twice(tmp_
         assert "[Message from" not in await one.told()
 
 
+@pytest.mark.parametrize("restarted", [False, True])
+@requirement("tools:bash:background")
+async def test_what_ends_in_a_turn_before_the_model_reads_of_it_is_not_told_twice(
+    tmp_path: Path, restarted: bool
+) -> None:
+    os.mkfifo(tmp_path / "gate")
+    async with world(tmp_path) as one:
+        await one.start("read x < ../gate; echo last")
+
+        async def end_it() -> None:
+            await let(tmp_path / "gate", "x\n")
+            await one.ended(1)
+
+        read = Call(name="tool_call", input={"name": "jobs", "input": {"id": 1}})
+        one.script += [Reply(calls=[read], before=end_it), "done"]
+        steps = (await one.session.run_turn("go")).steps
+        assert "Background command 1 ended with exit code 0.\noutput:\nlast" in steps[-1].result
+        session_id = one.session.id
+        if not restarted:
+            assert "[Message from" not in await one.told()
+            return
+    async with world(tmp_path, session_id=session_id) as again:
+        assert "[Message from" not in await again.told()
+
+
 @requirement("tools:bash:background:stop")
 async def test_the_model_stops_one_with_all_processes_also_those_that_ignore_sigterm_and_multiply(
     tmp_path: Path,

@@ -95,6 +95,12 @@ class Deliveries:
         self._conversation().apply(post)
         await self._note(post)
 
+    def withdraw(self, source: str) -> None:
+        """Deliver nothing more from this source of the session's own: the model has read it in another way."""
+        for post in [post for post in self._posted.values() if post.source == source]:
+            self._seen_posts.add(post.id)
+            del self._posted[post.id]
+
     async def settle(self, ids: Sequence[str]) -> None:
         """Note that a message has delivered these posts."""
         for id in ids:

@@ -309,6 +309,7 @@ class SessionHub:
         self.jobs = BackgroundCommands(
             spawn=parts.background.start,
             on_end=self._tell_end,
+            on_read=lambda job: self.deliveries.withdraw(source_of(job.number)),
             clock=parts.clock,
             newest=replay.newest_job,
         )

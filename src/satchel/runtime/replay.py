@@ -97,6 +97,9 @@ class Replay:
             case Observation(data={"job": int(number), "running": bool(is_running)}):
                 self.newest_job = max(self.newest_job, number)
                 self.jobs = self.jobs | {number} if is_running else self.jobs - {number}
+                if not is_running:  # the model has read how it ended
+                    told = source_of(number)
+                    self.posted = {id: post for id, post in self.posted.items() if post.source != told}
             case SessionStart(private=private, project=project):
                 self.is_private = self.is_private or private
                 self.project = self.project or project

@@ -152,12 +152,15 @@ class BackgroundCommands:
     Attributes:
         spawn: Runs something in the background.
         on_end: Told of each command that has ended, unless a call waits for it and says so itself.
+        on_read: Told of each command that has ended when a call says so. It may have ended just before the call, and
+            the model is told once.
         clock: Says how long commands run.
         newest: The highest number that the session used before.
     """
 
     spawn: Callable[[Callable[[], Coroutine[Any, Any, None]]], None]
     on_end: Callable[[Job], Awaitable[None]]
+    on_read: Callable[[Job], None]
     clock: Clock
     newest: int = 0
     _jobs: dict[int, Job] = field(default_factory=dict, init=False)
@@ -311,6 +314,8 @@ def jobs_tool() -> Tool:
             limit_s = context.timeout_s
         if limit_s > 0:
             await job.wait(limit_s)
+        if job.outcome:
+            jobs.on_read(job)
         return described(job)
 
     return function_tool(
