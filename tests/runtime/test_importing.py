@@ -328,6 +328,35 @@ async def test_a_transcript_that_grows_is_one_conversation_in_its_folder(tmp_pat
         assert finals[-1] == f"{FORGOTTEN}\nA B-tree."
 
 
+@requirement("sessions:imported")
+async def test_what_two_imported_conversations_have_in_common_is_forgotten_in_both(tmp_path: Path) -> None:
+    def line(session: str, kind: str, text: str, second: int) -> str:
+        return json.dumps(
+            {
+                "type": kind,
+                "uuid": f"u{second}",
+                "sessionId": session,
+                "cwd": "/srv/harbour",
+                "timestamp": f"2026-03-02T09:00:{second:02}Z",
+                "message": {"role": kind, "content": text},
+            }
+        )
+
+    # Claude Code goes on with an old conversation under a new name, and repeats its messages.
+    common = [("user", "Gate 7.", 1), ("assistant", "Noted.", 2)]
+    for name, more in (("0b6f", []), ("1c7e", [("user", "And the boats?", 3), ("assistant", "Four.", 4)])):
+        lines = [line(name, *one) for one in [*common, *more]]
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(lines) + "\n")
+    async with opened(tmp_path, echo()) as satchel:
+        for name in ("0b6f", "1c7e"):
+            await take(satchel, tmp_path / f"{name}.jsonl")
+        assert len(holding(tmp_path / "home" / "sessions", b"Gate 7.")) == 2
+        assert satchel.memory is not None
+        await satchel.forget([one.id for one in await satchel.memory.list() if one.content == "Gate 7."])
+        assert holding(tmp_path / "home" / "sessions", b"Gate 7.") == []
+        assert "Four." in await shown(satchel, "claude-code:1c7e")
+
+
 @requirement("sessions:imported:again")
 async def test_an_import_leaves_a_log_that_was_made_meanwhile(tmp_path: Path) -> None:
     async with opened(tmp_path, echo()) as satchel:

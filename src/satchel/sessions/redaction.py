@@ -277,6 +277,8 @@ class _Scope:
         }
         self._carried = {w.text for w in words if w.session == session_id}
         self._matchers = matchers
+        self.captured: frozenset[int] = frozenset()
+        """The turns in which the words were said, though the memory names another session."""
 
     def matcher_for(self, value: Any, raw: bytes) -> _Matcher | None:
         """What to look for in a line. In a line that can't be read, that is everything that the session may contain."""
@@ -289,7 +291,11 @@ class _Scope:
             if kind == "turn_start":
                 self._turn = value.get("turn")
             turn = value.get("turn", self._turn)
-            texts.update(w.text for w in self._words if w.session == self._session_id and w.turn == turn)
+            texts.update(
+                w.text
+                for w in self._words
+                if turn in self.captured or (w.session == self._session_id and w.turn == turn)
+            )
             texts |= self._brought_in_by(value, raw)
         return self._matchers.of(texts, parts=self._is_shown)
 
@@ -435,7 +441,7 @@ class _Redacting:
     def _rewritten(self, lines: Callable[[], Iterable[bytes]]) -> Iterator[bytes]:
         scope = _Scope(self._session_id, self._words, self._memory_ids, self._matchers)
         repeats = _repeating(self._words)
-        calls = _calls_that_found(lines(), self._memory_ids)
+        calls, scope.captured = _calls_and_turns_of(lines(), self._memory_ids)
         for number, raw in enumerate(lines(), 1):
             if not raw.strip():
                 continue
@@ -490,17 +496,27 @@ def _forget_title(value: Any) -> bool:
     return had
 
 
-def _calls_that_found(lines: Iterable[bytes], memory_ids: Collection[str]) -> frozenset[str]:
-    """The calls whose results name one of the memories."""
+def _calls_and_turns_of(
+    lines: Iterable[bytes], memory_ids: Collection[str]
+) -> tuple[frozenset[str], frozenset[int]]:
+    """The calls whose results name one of the memories, and the turns that were captured as one of them.
+
+    A memory names one session. Others may have captured it, too: conversations that were imported from an agent that
+    goes on with an old one under a new name have messages in common.
+    """
     if not memory_ids:
-        return frozenset()
+        return frozenset(), frozenset()
     ids = re.compile(b"|".join(re.escape(id.encode()) for id in memory_ids))
-    found = set()
+    calls, turns = set(), set()
     for raw in lines:
-        if ids.search(raw) and b'"observation"' in raw:
+        if ids.search(raw) and (b'"observation"' in raw or b'"memory_captured"' in raw):
             with contextlib.suppress(ValueError, RecursionError):
-                found.add(str(json.loads(raw).get("call_id")))
-    return frozenset(found)
+                value = json.loads(raw)
+                if value.get("type") == "memory_captured":
+                    turns.add(value.get("turn"))
+                else:
+                    calls.add(str(value.get("call_id")))
+    return frozenset(calls), frozenset(turns)
 
 
 def _repeating(words: Sequence[Words]) -> Callable[[str], bool]:
