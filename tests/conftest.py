@@ -32,6 +32,9 @@ os.environ["PYTHON_KEYRING_BACKEND"] = "keyring.backends.fail.Keyring"
 be_patient()  # imports numpy, and OpenBLAS reads its variable then
 _LIBC = ctypes.CDLL(None)
 
+# Nothing that is imported or collected is garbage, and to look for some takes a quarter of the 12 s of each worker.
+gc.disable()
+
 # Where the environment forbids bytecode, every worker would compile every test, and every program all of Satchel.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
@@ -62,6 +65,7 @@ def pytest_collection_finish() -> None:
     """Take what was imported and collected out of the collector's sight: it stays, and to look through these 800,000
     objects takes half a second after each file.
     """
+    gc.enable()
     gc.collect()
     gc.freeze()
 

@@ -18,9 +18,14 @@ class Lifeline:
         self._reader = os.open(self.path, os.O_RDONLY | os.O_NONBLOCK)
 
     @property
+    def open(self) -> str:
+        """Shell code that opens the pipe."""
+        return f"exec 9>{shlex.quote(str(self.path))}"
+
+    @property
     def hold(self) -> str:
         """Shell code that opens the pipe and reports that it is open."""
-        return f"exec 9>{shlex.quote(str(self.path))}; echo held >&9"
+        return f"{self.open}; echo held >&9"
 
     async def held(self) -> None:
         # Generous, because a busy machine may start the program slowly.
