@@ -7,6 +7,7 @@ program ends. What a test shows about the start itself needs a real one, `tests.
 from __future__ import annotations
 
 import atexit
+import ctypes
 import fcntl
 import gc
 import importlib
@@ -83,10 +84,12 @@ def fork(
     stderr: int,
     is_terminal: bool = False,
     python: str = sys.executable,
+    mounts_of: int = 0,
 ) -> Forked:
     """Run `satchel` with these descriptors, which stay open here. A terminal becomes its controlling one.
 
-    `python` is what it starts other programs with.
+    `python` is what it starts other programs with. It sees the mounts of the process `mounts_of`, which has its own
+    namespaces of users and mounts.
     """
     asked = {
         "arguments": [os.fsdecode(argument) for argument in arguments],
@@ -94,6 +97,7 @@ def fork(
         "environ": dict(environ),
         "is_terminal": is_terminal,
         "python": python,
+        "mounts_of": mounts_of,
     }
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs:
@@ -183,6 +187,10 @@ def become(asked: Mapping[str, Any], fds: Sequence[int]) -> None:
     os.closerange(3, os.sysconf("SC_OPEN_MAX"))
     if asked["is_terminal"]:
         fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+    if asked["mounts_of"]:
+        for kind in ("user", "mnt"):
+            with Path(f"/proc/{asked['mounts_of']}/ns/{kind}").open() as namespace:
+                assert ctypes.CDLL(None, use_errno=True).setns(namespace.fileno(), 0) == 0, ctypes.get_errno()
     os.chdir(asked["cwd"])
     os.environ.clear()
     os.environ.update(asked["environ"])

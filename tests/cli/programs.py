@@ -83,8 +83,9 @@ async def satchel(
     cwd: Path | None = None,
     environ: Mapping[str, str] | None = None,
     python: str = sys.executable,
+    mounts_of: int = 0,
 ) -> Ran:
-    """Run `satchel`, without a terminal, in a process that is forked."""
+    """Run `satchel`, without a terminal, in a process that is forked; see `fork` for `mounts_of`."""
     work = cwd or folder / "work"
     work.mkdir(exist_ok=True)
     outputs = [os.pipe(), os.pipe()]
@@ -99,6 +100,7 @@ async def satchel(
             stdout=outputs[0][1],
             stderr=outputs[1][1],
             python=python,
+            mounts_of=mounts_of,
         )
     read: dict[int, bytes] = {}
 

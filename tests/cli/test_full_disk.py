@@ -2,44 +2,27 @@
 
 from __future__ import annotations
 
-import json
+import os
+import shutil
+import signal
 import subprocess
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from satchel.storage import REVISIONS
 from tests.builder.world import CASES, GREET, SCHEMA
 from tests.cli.conftest import serving
-from tests.cli.programs import Ran, calls, environ_for, speaks
+from tests.cli.programs import Ran, calls, environ_for, satchel, speaks
 from tests.models.loopback import Answer, Asked, as_json
 from tests.requirements import requirement
 from tests.storage.test_database import make_old
 
-DISK = """
-import json, os, shutil, subprocess, sys
-disk, whole, commands, again = sys.argv[1], sys.argv[2], json.loads(sys.argv[3]), json.loads(sys.argv[4])
-subprocess.run(["mount", "-t", "tmpfs", "-o", "size=12m", "none", disk], check=True)
-home, filler = f"{disk}/home", f"{disk}/filler"
-def run(command):
-    ran = subprocess.run([sys.executable, "-m", "satchel", *command], capture_output=True, text=True, stdin=-3)
-    return [ran.returncode, ran.stdout, ran.stderr]
-for left in map(int, sys.argv[5:]):
-    shutil.copytree(whole, home)
-    with open(filler, "wb") as file:
-        file.write(bytes(shutil.disk_usage(disk).free - left))
-    tried = [run(command) for command in commands]
-    os.unlink(filler)
-    print(json.dumps([tried, [run(command) for command in again]]))
-    try:
-        os.kill(int(open(f"{home}/locks/worker").read()), 15)  # it would leave ten seconds later
-    except (OSError, ValueError):
-        pass
-    shutil.rmtree(disk, ignore_errors=True)
-"""
+DISK = 'mount -t tmpfs -o size=12m none "$1" && echo mounted && read _'
+pytestmark = pytest.mark.anyio
+
 LIST = ["memory", "list", "--json"]
 STEPS: dict[str, list[str]] = {
     "an addition": ["memory", "add", "Ann has a quagga"],
@@ -72,7 +55,7 @@ def answer(asked: Asked) -> Answer:
     )
 
 
-def on_a_full_disk(
+async def on_a_full_disk(
     folder: Path, commands: Sequence[Sequence[str]], again: Sequence[Sequence[str]], *left_bytes: int
 ) -> list[tuple[list[Ran], list[Ran]]]:
     """For each amount of room that is left: how the commands end, and what follows when there is room again."""
@@ -81,43 +64,50 @@ def on_a_full_disk(
     editor = folder / "editor"
     editor.write_text('#!/bin/sh\necho "- Ann has a quagga" >> "$1"\n')
     editor.chmod(0o700)
-    places = {"disk": disk, "folder": folder}
-    given = [
-        json.dumps([[part.format(**places) for part in one] for one in each]) for each in (commands, again)
-    ]
-    with serving(answer) as server:
-        ran = subprocess.run(
-            [
-                "unshare",
-                "-rm",
-                sys.executable,
-                "-c",
-                DISK,
-                disk,
-                folder / "home",
-                *given,
-                *map(str, left_bytes),
-            ],
-            env=environ_for(folder, server, SATCHEL_HOME=str(disk / "home"), EDITOR=str(editor))
-            | {"SATCHEL_SANDBOX_ALLOW_UNSAFE": "true"},
-            cwd=folder / "work",
-            capture_output=True,
+    environ = {
+        "SATCHEL_HOME": str(disk / "home"),
+        "EDITOR": str(editor),
+        "SATCHEL_SANDBOX_ALLOW_UNSAFE": "true",
+    }
+    rounds = []
+    with (
+        serving(answer) as server,
+        subprocess.Popen(
+            ["unshare", "-rm", "sh", "-c", DISK, "sh", disk],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             text=True,
-        )
-    if "unshare:" in ran.stderr or "mount:" in ran.stderr:
-        pytest.skip(f"A FULL DISK WAS NOT TESTED: {ran.stderr.strip()}")
-    assert ran.returncode == 0, ran.stderr
+        ) as mounting,
+    ):
+        assert mounting.stdout is not None
+        if mounting.stdout.readline() != "mounted\n":
+            assert mounting.stderr is not None
+            pytest.skip(f"A FULL DISK WAS NOT TESTED: {mounting.stderr.read().strip()}")
 
-    def ended(runs: list[Any]) -> list[Ran]:
-        return [Ran(code=code, out=out, err=err) for code, out, err in runs]
+        async def run(parts: Sequence[str]) -> Ran:
+            arguments = [part.format(disk=disk, folder=folder) for part in parts]
+            return await satchel(folder, *arguments, server=server, environ=environ, mounts_of=mounting.pid)
 
-    return [(ended(tried), ended(then)) for tried, then in map(json.loads, ran.stdout.splitlines())]
+        seen = Path(f"/proc/{mounting.pid}/root", *disk.parts[1:])  # the disk, where it isn't mounted
+        for left in left_bytes:
+            shutil.copytree(folder / "home", seen / "home")
+            (seen / "filler").write_bytes(bytes(shutil.disk_usage(seen).free - left))
+            tried = [await run(command) for command in commands]
+            (seen / "filler").unlink()
+            rounds.append((tried, [await run(command) for command in again]))
+            with suppress(OSError, ValueError):  # the Builder's process would leave ten seconds later
+                os.kill(int((seen / "home" / "locks" / "worker").read_text()), signal.SIGTERM)
+            for each in seen.iterdir():
+                shutil.rmtree(each, ignore_errors=True)
+        mounting.communicate("\n")
+    return rounds
 
 
 @requirement("storage:errors:full", "sessions:full-disk", "storage:migrations:full")
 @pytest.mark.parametrize("step", STEPS)
-def test_what_meets_a_full_disk_says_so_loses_nothing_and_succeeds_when_there_is_room(
-    tmp_path: Path, run: Callable[..., Ran], step: str
+async def test_what_meets_a_full_disk_says_so_loses_nothing_and_succeeds_when_there_is_room(
+    tmp_path: Path, step: str
 ) -> None:
     home = Path(environ_for(tmp_path)["SATCHEL_HOME"])
     if step == "an upgrade":
@@ -125,12 +115,12 @@ def test_what_meets_a_full_disk_says_so_loses_nothing_and_succeeds_when_there_is
         make_old(home / "satchel.db", REVISIONS[0])
     kept = [] if step == "an upgrade" else ["Ann keeps beehives", "Bob likes tea"]
     for text in kept:
-        assert run("memory", "add", text).code == 0
-    assert run("backup", str(tmp_path / "old.tar.gz")).code == 0
+        assert (await satchel(tmp_path, "memory", "add", text)).code == 0
+    assert (await satchel(tmp_path, "backup", str(tmp_path / "old.tar.gz"))).code == 0
     if step == "forgetting":
         kept.remove("Ann keeps beehives")
     command = STEPS[step]
-    rounds = on_a_full_disk(tmp_path, [command], [command, LIST], 0, MIDDLE_KB.get(step, 72) << 10)
+    rounds = await on_a_full_disk(tmp_path, [command], [command, LIST], 0, MIDDLE_KB.get(step, 72) << 10)
     for number, ([tried], [then, listed]) in enumerate(rounds):
         if number == 0 or tried.code:
             assert tried.code == 1
@@ -149,23 +139,23 @@ def test_what_meets_a_full_disk_says_so_loses_nothing_and_succeeds_when_there_is
 
 
 @requirement("storage:errors:full")
-def test_on_a_full_disk_everything_is_read_exported_and_backed_up_to_another_one(
-    tmp_path: Path, run: Callable[..., Ran]
+async def test_on_a_full_disk_everything_is_read_exported_and_backed_up_to_another_one(
+    tmp_path: Path,
 ) -> None:
-    assert run("memory", "add", "Ann keeps beehives").code == 0
+    assert (await satchel(tmp_path, "memory", "add", "Ann keeps beehives")).code == 0
     reading = [
         ["memory", "search", "beehives"],
         ["memory", "export", "{folder}/all.jsonl"],
         ["backup", "{folder}/b.tar.gz"],
         ["doctor", "--json"],
     ]
-    [([searched, exported, backed_up, looked], [listed])] = on_a_full_disk(tmp_path, reading, [LIST], 0)
+    [([searched, exported, backed_up, looked], [listed])] = await on_a_full_disk(tmp_path, reading, [LIST], 0)
     assert "beehives" in searched.out
     assert "the disk is full. What is stored is read from a copy of it" in searched.err
     assert (exported.code, "beehives" in (tmp_path / "all.jsonl").read_text()) == (0, True), exported.err
     assert backed_up.code == 0, backed_up.err
     assert looked.json
     assert "the disk is full" in looked.out + looked.err
-    assert run("restore", str(tmp_path / "b.tar.gz"), "--yes").code == 0
-    assert "beehives" in run("memory", "list").out
+    assert (await satchel(tmp_path, "restore", str(tmp_path / "b.tar.gz"), "--yes")).code == 0
+    assert "beehives" in (await satchel(tmp_path, "memory", "list")).out
     assert len(listed.json) == 1
