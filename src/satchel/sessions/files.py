@@ -6,7 +6,7 @@ import contextlib
 import os
 import shutil
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
@@ -60,7 +60,6 @@ class FileLogs(Logs):
         self._lanes = lanes
         self._offsets: OrderedDict[Path, Offsets] = OrderedDict()
         self._known: dict[str, LogFile] = {}
-        self._locks_changed_at = -1
 
     def paths(self, beginning: str = "") -> list[Path]:
         """See `Logs.paths`."""
@@ -92,26 +91,6 @@ class FileLogs(Logs):
         except OSError:
             return False
 
-    def growing(self, open_here: Collection[str]) -> list[LogFile] | None:
-        """See `Logs.growing`.
-
-        A log grows only while its writer's lock is held. So any may have changed when the folder of locks has changed,
-        and only the locked ones otherwise.
-        """
-        locks = self.root / ".locks"
-        try:
-            # Read before the logs are checked, so that a lock that changes meanwhile is noticed by the next call.
-            changed_at = locks.stat().st_mtime_ns
-            locked = {lock.name for lock in locks.iterdir()} - set(open_here)
-        except FileNotFoundError:
-            changed_at, locked = 0, set()
-        if changed_at != self._locks_changed_at:
-            self._locks_changed_at = changed_at
-            return None
-        # A session's lock exists before its log.
-        found = [path for id in locked for path in self.root.glob(f"*/*_{id}.jsonl")]
-        return [file for path in found if (file := stat_log(self.root, path)) is not None]
-
     def is_small(self, path: Path) -> bool:
         """See `Logs.is_small`."""
         try:
@@ -140,7 +119,7 @@ class FileLogs(Logs):
     ) -> FileJournal:
         """See `Logs.begin`."""
         log = Log(session_id=session_id, path=path)
-        return self._journal(log, hold, cwd=cwd, is_new=True, costs={}, closed=closed)
+        return self._journal(log, hold, cwd=cwd, is_new=True, closed=closed)
 
     def resume(
         self,
@@ -152,7 +131,8 @@ class FileLogs(Logs):
         costs: dict[str, float],
         closed: Callable[[], object],
     ) -> FileJournal:
-        """See `Logs.resume`."""
+        """See `Logs.resume`. What it costs is in the index."""
+        del costs
         log = read_log(path, session_id, offsets=self._offsets_of(path), visit=visit)
         if log.is_torn:  # Nothing may be appended to a torn last line.
             try:
@@ -160,7 +140,7 @@ class FileLogs(Logs):
                     file.truncate(log.length)
             except OSError as error:
                 raise unwritable(path, error) from error
-        return self._journal(log, hold, cwd="", is_new=False, costs=costs, closed=closed)
+        return self._journal(log, hold, cwd="", is_new=False, closed=closed)
 
     def _journal(
         self,
@@ -169,7 +149,6 @@ class FileLogs(Logs):
         *,
         cwd: str,
         is_new: bool,
-        costs: dict[str, float],
         closed: Callable[[], object],
     ) -> FileJournal:
         return FileJournal(
@@ -180,7 +159,6 @@ class FileLogs(Logs):
             lanes=self._lanes,
             is_new=is_new,
             offsets=self._offsets_of(log.path),
-            costs=costs,
             closed=closed,
         )
 

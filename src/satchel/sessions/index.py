@@ -10,7 +10,7 @@ import contextlib
 import os
 import re
 import unicodedata
-from collections.abc import Awaitable, Collection, Iterable, Sequence
+from collections.abc import Awaitable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from satchel.sessions.summary import LogPassage, SessionInfo, Summary, passages_
 from satchel.sessions.tables import session_log, session_passage, session_settled
 from satchel.storage import Database
 
-__all__ = ["KnownLog", "LogReading", "SearchHit", "SessionIndex", "clear_index", "read_on"]
+__all__ = ["SearchHit", "SessionIndex", "clear_index"]
 
 _SLICE_CHARS = 250_000
 """The text that one transaction adds or removes. It keeps the database's only writer busy for about 10 ms, and turns
@@ -37,7 +37,7 @@ _SNIPPET_CHARS = 160
 _MORE = 100
 """How many times as many passages as are wanted are looked through for words that follow each other, on a server."""
 _MOST_NAMES = 500
-"""The most keys in one query; for more, all rows are read."""
+"""The most rows that one statement deletes."""
 _TERM = re.compile(r'"([^"]+)"|(\S+)')
 _WORD = re.compile(r"[^\W_]+")
 # Scripts without spaces between words. The index holds them as whole runs, so their words are searched for in the text.
@@ -272,7 +272,7 @@ class SessionIndex:
         # One refresh at a time, so that a second one finds the work done.
         async with self._refreshing:
             files = await anyio.to_thread.run_sync(self._logs.files, limiter=self._limiter)
-            before, is_indexed = await self.stored()
+            before, is_indexed = await self._stored()
             here = {file.name: file for file in files}
             stale = [
                 name
@@ -347,18 +347,14 @@ class SessionIndex:
         await write(lambda connection: connection.execute(rows))
         return True
 
-    async def stored(self, names: Collection[str] | None = None) -> tuple[dict[str, KnownLog], bool]:
-        """What the index holds of the logs with these keys, or of all; also whether it could be read."""
+    async def _stored(self) -> tuple[dict[str, KnownLog], bool]:
+        """What the index holds of the logs; also whether it could be read."""
         if self._database is None:
             return {}, False
-        query = select(session_log)
-        if names is not None and len(names) <= _MOST_NAMES:
-            query = query.where(session_log.c.name.in_(names))
         try:
-            rows = await self._database.read(lambda connection: connection.execute(query).all())
+            rows = await self._database.read(lambda connection: connection.execute(select(session_log)).all())
             found = {row.name: self._known(row) for row in rows}
-            if names is None:
-                self._parsed = {name: self._parsed[name] for name in found}
+            self._parsed = {name: self._parsed[name] for name in found}
             return found, True
         except (StorageError, ValueError, TypeError):
             return {}, False

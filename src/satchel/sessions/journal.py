@@ -14,7 +14,7 @@ import os
 import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -29,7 +29,6 @@ from satchel.events import Event, Record, SessionEnd, SessionFiled, SessionStart
 from satchel.processes import has_ended
 from satchel.sessions.log import Log, Offsets, encode_records, read_log, read_records
 from satchel.sessions.rewriting import words_taken
-from satchel.sessions.summary import add_cost
 
 __all__ = [
     "FileJournal",
@@ -238,7 +237,6 @@ class Journal(ABC):
     session_id: str
     cwd: str
     path: Path
-    _costs: dict[str, float]
     _seq: int
 
     @property
@@ -250,11 +248,6 @@ class Journal(ABC):
     def last_seq(self) -> int:
         """The number of the newest record; 0 before the first."""
         return self._seq
-
-    @property
-    def cost_by_day(self) -> Mapping[str, float]:
-        """What the session's model calls cost, in US dollars, by local day ("2026-11-21")."""
-        return self._costs
 
     @abstractmethod
     async def records(self, after_seq: int = 0, limit: int = 1000) -> tuple[Record, ...]:
@@ -338,7 +331,6 @@ class FileJournal(Journal):
         lanes: Lanes,
         is_new: bool,
         offsets: Offsets,
-        costs: dict[str, float],
         closed: Callable[[], object],
     ) -> None:
         """Use `SessionStore.create` or `SessionStore.open`."""
@@ -350,7 +342,6 @@ class FileJournal(Journal):
         self._lanes = lanes
         self._offsets = offsets
         self._closed = closed
-        self._costs = costs
         self._creates_file = is_new
         self._name_synced = not is_new
         self._seq = log.last_seq
@@ -400,8 +391,6 @@ class FileJournal(Journal):
                     start = self._length + len(self._separator)
                     self._write(self._separator + encode_records(records))
                     self._offsets.note(records[0].seq, start)
-                    for record in records:
-                        add_cost(self._costs, record)
                     self._separator = b""
                     self._seq += len(records)
                     self._written += 1
