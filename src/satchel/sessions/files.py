@@ -14,6 +14,7 @@ from sqlalchemy import Connection
 
 from satchel.clock import Clock
 from satchel.config.home import replacing
+from satchel.config.locks import FileLock
 from satchel.errors import StorageError
 from satchel.events import Record
 from satchel.sessions.compressing import Replaced, compress_log, expand_log
@@ -21,10 +22,10 @@ from satchel.sessions.journal import (
     FileJournal,
     Hold,
     Lanes,
-    WriterLock,
     make_folder,
     sync_folder,
     unwritable,
+    writer_lock,
     writer_of,
 )
 from satchel.sessions.log import (
@@ -106,9 +107,9 @@ class FileLogs(Logs):
         """See `Logs.records`."""
         return read_records(path, after_seq=after_seq, limit=limit, offsets=self._offsets_of(path))
 
-    def hold(self, session_id: str) -> WriterLock:
+    def hold(self, session_id: str) -> FileLock:
         """See `Logs.hold`."""
-        return WriterLock.acquire(self._lock_path(session_id), session_id=session_id)
+        return writer_lock(self._lock_path(session_id), session_id=session_id)
 
     def writer(self, session_id: str) -> int | None:
         """See `Logs.writer`."""
@@ -220,7 +221,7 @@ class FileLogs(Logs):
             for path in (self.root / ".locks").iterdir():
                 if path.lstat().st_mtime < before_s and writer_of(path) is None:
                     with contextlib.suppress(StorageError):
-                        WriterLock.acquire(path, session_id=path.name).release()
+                        writer_lock(path, session_id=path.name).release()
 
     def _lock_path(self, session_id: str) -> Path:
         return self.root / ".locks" / session_id
