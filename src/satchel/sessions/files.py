@@ -13,7 +13,7 @@ from types import MappingProxyType
 from sqlalchemy import Connection
 
 from satchel.clock import Clock
-from satchel.config.home import replacing
+from satchel.config.home import replacing, sync_folder
 from satchel.config.locks import FileLock
 from satchel.errors import StorageError
 from satchel.events import Record
@@ -23,7 +23,6 @@ from satchel.sessions.journal import (
     Hold,
     Lanes,
     make_folder,
-    sync_folder,
     unwritable,
     writer_lock,
     writer_of,

@@ -23,6 +23,7 @@ import anyio
 import anyio.to_thread
 
 from satchel.clock import Clock
+from satchel.config.home import sync_folder
 from satchel.config.locks import FileLock, held
 from satchel.errors import SessionInUse, StorageError, StorageUnwritable
 from satchel.events import Event, Record, SessionEnd, SessionFiled, SessionStart, is_transient
@@ -38,7 +39,6 @@ __all__ = [
     "OnForgotten",
     "is_empty",
     "make_folder",
-    "sync_folder",
     "unwritable",
     "writer_lock",
     "writer_of",
@@ -75,15 +75,6 @@ def make_folder(folder: Path) -> None:
         make_folder(folder)
     except OSError as error:
         raise unwritable(folder, error) from error
-
-
-def sync_folder(folder: Path) -> None:
-    """Make the entries of a folder survive a loss of power."""
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 def writer_lock(path: Path, *, session_id: str) -> FileLock:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from satchel.config.home import sync_folder
 from satchel.config.locks import FileLock
 from satchel.errors import EmbedderError
 from satchel.models.embedding.fetching import COPY_BYTES, Fetching, FileSource, Progress, SourceFailed
@@ -174,11 +175,7 @@ def _install(fresh: Path, folder: Path) -> Path:
         # Incomplete, or `find_weights` would have found it. Remove it: a rename replaces only empty folders.
         shutil.rmtree(folder)
     fresh.rename(folder)
-    descriptor = os.open(folder.parent, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    sync_folder(folder.parent)
     return folder
 
 
