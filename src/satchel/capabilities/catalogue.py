@@ -70,6 +70,7 @@ from satchel.capabilities.tables import (
 from satchel.clock import Clock
 from satchel.config.home import ensure_home
 from satchel.errors import NotFound, Refused, SatchelError, StorageError, StorageUnwritable, UsageError
+from satchel.plain import encodable
 from satchel.storage import Database, Prepared
 
 __all__ = ["Catalogue", "Checkout", "Staged"]
@@ -871,7 +872,7 @@ class Catalogue:
             "capability_id": capability.id,
             "version": version,
             "status": status,
-            "error": _storable(error[-_MAX_ERROR:]),
+            "error": encodable(error[-_MAX_ERROR:]),
             "input": given if len(given) <= _MAX_INPUT else "",
             "wall_ms": wall_ms,
             "peak_mb": peak_mb,
@@ -937,7 +938,7 @@ class Catalogue:
 
     def _row(self, connection: Connection, name: str) -> Row[Any] | None:
         """The row with this id, name or tool name."""
-        name = _storable(name)
+        name = encodable(name)
         mine = select(capabilities).where(capabilities.c.user_id == self._user)
         found = connection.execute(mine.where(capabilities.c.name == name.removeprefix("cap_"))).one_or_none()
         # A capability may be called `cap_…` itself.
@@ -958,7 +959,7 @@ class Catalogue:
                 id=id,
                 user_id=self._user,
                 name=wanted.name,
-                description=_storable(" ".join(wanted.description.split())),
+                description=encodable(" ".join(wanted.description.split())),
                 status="building" if provenance.build_id else "proposed",
                 version=0,
                 input_schema=_json(dict(wanted.input_schema)),
@@ -1272,11 +1273,6 @@ def _texts_in(value: Any) -> Iterator[str]:
             yield from _texts_in(each)
     elif isinstance(value, str):
         yield value
-
-
-def _storable(words: str) -> str:
-    """Without lone surrogates, which SQLite refuses."""
-    return words.encode("utf-8", "replace").decode()
 
 
 def _unknown(name: str) -> NotFound:

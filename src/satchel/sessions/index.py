@@ -20,6 +20,7 @@ import anyio.to_thread
 from sqlalchemy import Connection, delete, func, insert, select, text, update
 
 from satchel.errors import StorageError, StorageLocked
+from satchel.plain import storable
 from satchel.sessions.branches import folded
 from satchel.sessions.logs import LogFile, Logs, name_of
 from satchel.sessions.summary import LogPassage, SessionInfo, Summary, passages_of, plain_line
@@ -413,9 +414,9 @@ def _write(connection: Connection, logs: Logs, reading: LogReading, known: Known
                     "turn": passage.turn,
                     "kind": passage.kind,
                     "at": passage.at,
-                    "text": _storable(passage.text),
+                    "text": storable(passage.text),
                 }
-                | ({} if is_file else {"words": _storable(_words(passage.text)[:_SLICE_CHARS])})
+                | ({} if is_file else {"words": storable(_words(passage.text)[:_SLICE_CHARS])})
                 for passage in reading.passages
             ],
         )
@@ -451,11 +452,6 @@ def _merge(connection: Connection, pages: int) -> bool:
     connection.exec_driver_sql("INSERT INTO session_fts (session_fts, rank) VALUES ('merge', ?)", (pages,))
     # Fewer than two changes mean that nothing was left to merge (sqlite.org/fts5.html).
     return bool(driver.total_changes - before >= 2)
-
-
-def _storable(words: str) -> str:
-    """Without lone surrogates, which SQLite refuses, and without NUL, where its tokenizer stops."""
-    return words.replace("\0", " ").encode("utf-8", "replace").decode()
 
 
 def clear_index(connection: Connection) -> None:
@@ -502,7 +498,7 @@ def _match(
 ) -> list[tuple[str, LogPassage]]:
     if not _is_file(connection):
         return _match_on_server(connection, terms, limit)
-    query = " AND ".join(f'"{_storable(" ".join(words))}"*' for words in terms)
+    query = " AND ".join(f'"{storable(" ".join(words))}"*' for words in terms)
     rows = connection.execute(
         text(
             "SELECT p.name, p.seq, p.turn, p.kind, p.at, p.text FROM session_fts "
@@ -529,7 +525,7 @@ def _match_on_server(
             "FROM session_passage p, to_tsquery('simple', :query) query WHERE p.words @@ query "
             "ORDER BY ts_rank_cd(p.words, query) DESC, p.at DESC LIMIT :most"
         ),
-        {"query": _storable(query), "most": limit * (_MORE if patterns else 1)},
+        {"query": storable(query), "most": limit * (_MORE if patterns else 1)},
     )
     found: list[tuple[str, LogPassage]] = []
     for row in rows:
