@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import fields
 from datetime import date
@@ -9,7 +10,7 @@ from functools import cache
 from pathlib import PurePath
 from typing import Any
 
-__all__ = ["as_json"]
+__all__ = ["as_json", "encodable", "json_in", "storable"]
 
 
 def as_json(value: object) -> Any:
@@ -31,3 +32,21 @@ def as_json(value: object) -> Any:
 @cache
 def _names(kind: Any) -> tuple[str, ...]:
     return tuple(each.name for each in fields(kind))
+
+
+def json_in(text: str | bytes) -> Any:
+    """What a stranger's text is as JSON data; None if it is no JSON, or nested too deeply."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def encodable(text: str) -> str:
+    """Without lone surrogates, which have no form in UTF-8."""
+    return text.encode("utf-8", "replace").decode()
+
+
+def storable(text: str) -> str:
+    """Without lone surrogates, which SQLite refuses, and NUL, which PostgreSQL does, and where SQLite's words end."""
+    return encodable(text.replace("\0", " "))

@@ -18,7 +18,7 @@ from satchel.runtime import Satchel, Session
 from satchel.runtime.build_answers import hear_line
 from satchel.runtime.commands import CommandContext, CommandResult, find_command, run_command
 from satchel.runtime.session_state import SessionState, state_of
-from satchel.sandbox.detached import WorkerLock
+from satchel.sandbox.detached import work_lock
 from tests.requirements import requirement
 from tests.runtime.world import opened
 
@@ -48,7 +48,7 @@ async def test_of_all_that_live_one_starts_the_worker(
                 group.start_soon(satchel.builds.dispatch)
         assert len(starts) == 1
         # It came, and was killed.
-        lock = WorkerLock.acquire(one.settings.home, WORKER)
+        lock = work_lock(one.settings.home, WORKER)
         assert lock is not None
         await other.builds.dispatch()
         lock.release()

@@ -24,7 +24,7 @@ from satchel.models.port import ModelRequest
 from satchel.models.scripted import Call, Reply, ScriptedModel
 from satchel.runtime import Satchel
 from satchel.runtime.earning import Earning
-from satchel.sandbox.detached import WorkerLock
+from satchel.sandbox.detached import work_lock
 from satchel.sessions.view import SessionTurn
 from tests.builder.world import register, tries, write
 from tests.requirements import requirement
@@ -329,7 +329,7 @@ async def looked(satchel: Satchel) -> None:
     assert satchel.earning is not None
     for _ in range(2):
         await satchel.earning.look()
-        lock = await until(lambda: to_thread.run_sync(WorkerLock.acquire, satchel.settings.home, "earning"))
+        lock = await until(lambda: to_thread.run_sync(work_lock, satchel.settings.home, "earning"))
         lock.release()
 
 

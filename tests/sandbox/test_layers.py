@@ -26,8 +26,9 @@ from hypothesis import strategies as st
 
 from satchel.clock import ManualClock
 from satchel.config import SETTINGS
+from satchel.config.locks import FileLock
 from satchel.errors import SandboxError, UsageError
-from satchel.sandbox.layers import LayerLimits, Layers, Lock, _claimed, find_uv
+from satchel.sandbox.layers import LayerLimits, Layers, Lock, find_uv
 from satchel.sandbox.requirements import parse_requirements
 from tests.requirements import requirement
 
@@ -463,26 +464,26 @@ async def test_no_lock_file_is_left_not_even_a_killed_ones(place: Place) -> None
     locks = place.folder / "locks"
     locks.mkdir(parents=True)
     (locks / "killed.lock").touch()
-    held = _claimed(locks / "held.lock")
+    held = FileLock.take(locks / "held.lock", removes=True)
     assert held is not None
-    with held:
-        await place.layers()(["beta"])
-        assert [path.name for path in locks.glob("*.lock")] == ["held.lock"]
+    await place.layers()(["beta"])
+    assert [path.name for path in locks.glob("*.lock")] == ["held.lock"]
+    held.release()
 
 
 EXCLUSIVELY = """
 import os, sys
 from pathlib import Path
-from satchel.sandbox.layers import _claimed, _release
+from satchel.config.locks import FileLock
 folder = Path(sys.argv[1])
 done = 0
 while done < 150:
-    if (file := _claimed(folder / "x.lock")) is None:
+    if (lock := FileLock.take(folder / "x.lock", removes=True)) is None:
         continue
     inside = os.open(folder / "inside", os.O_CREAT | os.O_EXCL)  # fails if somebody else is here
     os.close(inside)
     os.unlink(folder / "inside")
-    _release(folder / "x.lock", file)
+    lock.release()
     done += 1
 """
 

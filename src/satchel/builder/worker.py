@@ -13,7 +13,7 @@ import anyio.to_thread
 
 from satchel.builder.records import Build
 from satchel.errors import SatchelError
-from satchel.sandbox.detached import WorkerLock
+from satchel.sandbox.detached import work_lock
 
 if TYPE_CHECKING:
     from satchel.builder.jobs import BuildJobs
@@ -73,7 +73,7 @@ class BuildWorker:
         """
         ended: list[Build] = []
         while True:
-            lock = await anyio.to_thread.run_sync(WorkerLock.acquire, self.home, WORKER)
+            lock = await anyio.to_thread.run_sync(work_lock, self.home, WORKER)
             if lock is None:
                 return WorkerReport(is_elsewhere=True, ended=tuple(ended))
             try:

@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from satchel.errors import UsageError
-from satchel.plain import as_json
+from satchel.plain import as_json, encodable
 from satchel.tools.input_schema import InputSchema, check_schema
 
 __all__ = ["Case", "CaseResult", "judge", "parse_cases", "result_to_json"]
@@ -142,7 +142,7 @@ def _unmet(expect: Mapping[str, Any], result: str) -> Sequence[str]:
     unwanted = [words for words in _texts(expect.get("lacks", [])) if words in result]
     if unwanted:
         reasons.append(f"the result contains {_listed(unwanted)}: {_short(result)}")
-    if "matches" in expect and _pattern(expect["matches"]).search(_encodable(result)) is None:
+    if "matches" in expect and _pattern(expect["matches"]).search(encodable(result)) is None:
         reasons.append(f"the result does not match {expect['matches']!r}: {_short(result)}")
     if "json" in expect:
         reasons.append(_json_problem(expect["json"], result))
@@ -222,14 +222,9 @@ def _pattern(pattern: str) -> Any:
     options.max_mem = _MAX_PATTERN_MEMORY
     options.log_errors = False
     try:
-        return re2.compile(_encodable(pattern), options)
+        return re2.compile(encodable(pattern), options)
     except re2.error as error:
         raise UsageError(f"`matches` is not a regular expression that RE2 knows: {error}") from None
-
-
-def _encodable(text: str) -> str:
-    """Without lone surrogates, which have no form in UTF-8."""
-    return text.encode("utf-8", "replace").decode()
 
 
 def _listed(words: Sequence[str]) -> str:

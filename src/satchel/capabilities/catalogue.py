@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import anyio.to_thread
-from sqlalchemy import Connection, Row, Update, bindparam, delete, func, insert, select, update
+from sqlalchemy import Connection, Delete, Row, Update, bindparam, delete, func, insert, select, update
 
 from satchel.capabilities import archive, kept
 from satchel.capabilities.cases import CaseResult, result_to_json
@@ -70,6 +70,7 @@ from satchel.capabilities.tables import (
 from satchel.clock import Clock
 from satchel.config.home import ensure_home
 from satchel.errors import NotFound, Refused, SatchelError, StorageError, StorageUnwritable, UsageError
+from satchel.plain import encodable
 from satchel.storage import Database, Prepared
 
 __all__ = ["Catalogue", "Checkout", "Staged"]
@@ -619,7 +620,6 @@ class Catalogue:
             ]
             if rows:
                 connection.execute(insert(capability_approvals), rows)
-                self._count_change(connection)
 
         await self._change(capability.id, write)
 
@@ -627,12 +627,7 @@ class Catalogue:
         """Forget everything that the user allowed a capability to reach."""
         capability = await self.get(name)
         gone = delete(capability_approvals).where(capability_approvals.c.capability_id == capability.id)
-
-        def write(connection: Connection) -> None:
-            connection.execute(gone)
-            self._count_change(connection)
-
-        await self._change(capability.id, write)
+        await self._execute(capability.id, gone)
 
     async def settle(
         self,
@@ -660,7 +655,6 @@ class Catalogue:
                     reasons=_json(list(reasons)),
                 )
             )
-            self._count_change(connection)
             if status == "ready":
                 self._activate(connection, row, number, package, close_build=False)
             elif row.version == 0:
@@ -753,13 +747,9 @@ class Catalogue:
             StorageError: Its folder can't be removed.
         """
         capability = await self.get(name)
-
-        def write(connection: Connection) -> None:
-            connection.execute(delete(capabilities).where(capabilities.c.id == capability.id))
-            self._count_change(connection)
-
+        gone = delete(capabilities).where(capabilities.c.id == capability.id)
         # The rows and the record go first: a folder that is left behind by a crash has neither and is moved aside.
-        await self._change(capability.id, write)
+        await self._execute(capability.id, gone)
         await _in_thread(lambda: discard(capability.path))
         if capability.path.exists():
             raise StorageError(
@@ -827,12 +817,7 @@ class Catalogue:
             }
             row = capability_versions.c
             mine = update(capability_versions).where(row.capability_id == id, row.number == number)
-
-            def write(connection: Connection, change: Update) -> None:
-                connection.execute(change)
-                self._count_change(connection)
-
-            await self._change(id, partial(write, change=mine.values(**values)))
+            await self._execute(id, mine.values(**values))
         return True
 
     # ---- Runs
@@ -871,7 +856,7 @@ class Catalogue:
             "capability_id": capability.id,
             "version": version,
             "status": status,
-            "error": _storable(error[-_MAX_ERROR:]),
+            "error": encodable(error[-_MAX_ERROR:]),
             "input": given if len(given) <= _MAX_INPUT else "",
             "wall_ms": wall_ms,
             "peak_mb": peak_mb,
@@ -921,10 +906,11 @@ class Catalogue:
     # ---- Rows
 
     async def _change(self, id: str, write: Callable[[Connection], T]) -> T:
-        """Change the rows of a capability and its record, both or neither. `id` is "" before its first version."""
+        """Change rows, their record and `version`, or nothing. `id` is "" before a capability has a version."""
 
         def both(connection: Connection) -> T:
             result = write(connection)
+            self._count_change(connection)
             kept.keep(connection, self.folder, id)
             return result
 
@@ -935,9 +921,12 @@ class Catalogue:
                 await self._database.write(lambda connection: kept.keep(connection, self.folder, id))
             raise
 
+    async def _execute(self, id: str, statement: Update | Delete) -> None:
+        await self._change(id, lambda connection: connection.execute(statement))
+
     def _row(self, connection: Connection, name: str) -> Row[Any] | None:
         """The row with this id, name or tool name."""
-        name = _storable(name)
+        name = encodable(name)
         mine = select(capabilities).where(capabilities.c.user_id == self._user)
         found = connection.execute(mine.where(capabilities.c.name == name.removeprefix("cap_"))).one_or_none()
         # A capability may be called `cap_…` itself.
@@ -958,7 +947,7 @@ class Catalogue:
                 id=id,
                 user_id=self._user,
                 name=wanted.name,
-                description=_storable(" ".join(wanted.description.split())),
+                description=encodable(" ".join(wanted.description.split())),
                 status="building" if provenance.build_id else "proposed",
                 version=0,
                 input_schema=_json(dict(wanted.input_schema)),
@@ -977,13 +966,11 @@ class Catalogue:
                 **kept.NO_RUNS,
             )
         )
-        self._count_change(connection)
         return id
 
     def _set(self, connection: Connection, id: str, **values: Any) -> None:
         values["updated_at"] = self._now()
         connection.execute(update(capabilities).where(capabilities.c.id == id).values(values))
-        self._count_change(connection)
 
     def _count_change(self, connection: Connection) -> None:
         mine = capability_changes.c.user_id == self._user
@@ -1272,11 +1259,6 @@ def _texts_in(value: Any) -> Iterator[str]:
             yield from _texts_in(each)
     elif isinstance(value, str):
         yield value
-
-
-def _storable(words: str) -> str:
-    """Without lone surrogates, which SQLite refuses."""
-    return words.encode("utf-8", "replace").decode()
 
 
 def _unknown(name: str) -> NotFound:

@@ -8,11 +8,11 @@ import shutil
 import stat
 import uuid
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from satchel.capabilities.package import LINK, SKILL
+from satchel.config.home import sync_folder
 from satchel.errors import StorageError, StorageUnwritable, UsageError
 
 __all__ = [
@@ -20,7 +20,6 @@ __all__ = [
     "discard",
     "read_folder",
     "replace_folder",
-    "sync_folder",
     "version_folder",
     "write_folder",
 ]
@@ -142,14 +141,3 @@ def _content(place: Path, limit: int) -> bytes:
 
 def _raise(error: OSError) -> None:
     raise error
-
-
-def sync_folder(folder: Path) -> None:
-    """Make the entries of a folder survive a loss of power."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        # Some file systems can't do this, and need not.
-        with suppress(OSError):
-            os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

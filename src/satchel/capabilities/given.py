@@ -7,7 +7,6 @@ can't be made from that, the Builder writes around `main.py`, which stays as it 
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from contextlib import suppress
@@ -19,6 +18,7 @@ from satchel.capabilities import archive
 from satchel.capabilities.package import CASES, CODE, LINK, MANIFEST, REQUIREMENTS, SKILL, Draft
 from satchel.capabilities.records import Wanted, check_name
 from satchel.errors import StorageError, StorageUnwritable, UsageError
+from satchel.plain import json_in
 
 __all__ = ["Given", "given_of", "has_given", "keep_given", "kept_given"]
 
@@ -148,8 +148,5 @@ def _name(*candidates: str) -> str:
 
 
 def _object(text: str | bytes) -> dict[str, Any]:
-    with suppress(ValueError, RecursionError):
-        value = json.loads(text)
-        if isinstance(value, dict):
-            return value
-    return {}
+    value = json_in(text)
+    return value if isinstance(value, dict) else {}

@@ -21,7 +21,7 @@ from typing import Any, Final
 from sqlalchemy import Connection, Table, delete, insert, select, update
 
 from satchel.capabilities import archive
-from satchel.capabilities.folder import read_folder, replace_folder, sync_folder, version_folder
+from satchel.capabilities.folder import read_folder, replace_folder, version_folder
 from satchel.capabilities.package import Package, draft_of, is_unchanged, make_package, read_package
 from satchel.capabilities.records import Provenance, provenance_to_json
 from satchel.capabilities.tables import (
@@ -30,7 +30,7 @@ from satchel.capabilities.tables import (
     capability_changes,
     capability_versions,
 )
-from satchel.config.home import ensure_home, replace_file
+from satchel.config.home import ensure_home, replace_file, sync_folder
 from satchel.errors import SatchelError
 
 __all__ = ["NO_RUNS", "Returned", "is_behind", "keep", "take_back"]

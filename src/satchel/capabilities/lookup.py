@@ -19,6 +19,7 @@ from satchel.capabilities.tables import capability_vectors
 from satchel.errors import EmbedderError
 from satchel.models.embedding import product
 from satchel.models.port import Embedder
+from satchel.plain import encodable
 from satchel.storage import Database
 
 if TYPE_CHECKING:
@@ -238,7 +239,7 @@ def _document(name: str, description: str) -> str:
 def _words(text: str) -> frozenset[str]:
     """The stems of the words that say something."""
     words = [word for word in _WORD.findall(text.casefold()) if len(word) > 1 and word not in _STOP]
-    return frozenset(_stemmer().stemWords([_encodable(word) for word in words[:_MOST_WORDS]]))
+    return frozenset(_stemmer().stemWords([encodable(word) for word in words[:_MOST_WORDS]]))
 
 
 @cache
@@ -246,10 +247,6 @@ def _stemmer() -> Any:
     import Stemmer  # noqa: PLC0415 - only a search needs it
 
     return Stemmer.Stemmer("english")
-
-
-def _encodable(word: str) -> str:
-    return word.encode("utf-8", "replace").decode()
 
 
 _STOP: Final = frozenset(

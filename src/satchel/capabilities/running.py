@@ -24,7 +24,7 @@ from satchel.capabilities.records import CALLED, Access, Capability, is_called
 from satchel.config.home import ensure_home
 from satchel.errors import Refused, SatchelError, StorageError, UsageError
 from satchel.messages import Usage
-from satchel.plain import as_json
+from satchel.plain import as_json, encodable
 from satchel.sandbox.port import (
     Broker,
     Denial,
@@ -432,7 +432,7 @@ class Runner:
     ) -> tuple[str, bool]:
         """Answer the code of `job`, which calls something: with its result, or with why there is none."""
         number = len(chain.made)
-        name = name.encode("utf-8", "replace").decode()  # code may send a lone surrogate, which no log takes
+        name = encodable(name)  # code may send a lone surrogate, which no log takes
         # One that is refused for its number is recorded, and not each of the many that code in a loop may ask for.
         if number <= _MOST_CALLS:
             chain.made.append(Called(by=job.name, capability=name[:80], status="refused"))

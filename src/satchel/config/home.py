@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import stat
@@ -21,6 +22,7 @@ __all__ = [
     "open_regular",
     "replace_file",
     "replacing",
+    "sync_folder",
 ]
 
 
@@ -127,6 +129,22 @@ def replacing(path: Path, *, durable: bool = True) -> Iterator[BinaryIO]:
     finally:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the entries of a folder survive a loss of power, where its file system can.
+
+    Raises:
+        OSError: The disk fails.
+    """
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):
+            raise
+    finally:
+        os.close(descriptor)
 
 
 def replace_file(path: Path, text: str) -> None:

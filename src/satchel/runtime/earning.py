@@ -41,7 +41,7 @@ from satchel.runtime.distilling import Distilling
 from satchel.runtime.home import Home
 from satchel.runtime.lines import saved_in_words
 from satchel.runtime.parts import Parts
-from satchel.sandbox.detached import WorkerLock
+from satchel.sandbox.detached import work_lock
 from satchel.sessions import LogFile, SessionInfo
 from satchel.sessions.view import Said, SessionTurn, ToolCall
 from satchel.tools.input_schema import InputSchema, check_schema
@@ -178,7 +178,7 @@ class Earning:
         background = self._parts.settings.background
         if background.earned == "off":
             return
-        lock = await anyio.to_thread.run_sync(WorkerLock.acquire, self._parts.settings.home, "earning")
+        lock = await anyio.to_thread.run_sync(work_lock, self._parts.settings.home, "earning")
         if lock is None:
             return
         try:

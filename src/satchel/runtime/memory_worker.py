@@ -20,7 +20,7 @@ from satchel.runtime.other_agents.capturing import take_queue
 from satchel.runtime.other_agents.notebook import has_queue
 from satchel.runtime.retention import retain
 from satchel.runtime.satchel import Satchel
-from satchel.sandbox.detached import WorkerLock
+from satchel.sandbox.detached import work_lock
 
 __all__ = ["run_memory_work"]
 
@@ -41,7 +41,7 @@ async def run_memory_work(settings: Settings, *, tell: Callable[[str], None]) ->
     Raises:
         StorageError: The database is unavailable, or failed.
     """
-    lock = await anyio.to_thread.run_sync(WorkerLock.acquire, settings.home, LOCK)
+    lock = await anyio.to_thread.run_sync(work_lock, settings.home, LOCK)
     if lock is None:
         return False
     async with Satchel.open(settings, upkeep="none") as satchel:
@@ -58,7 +58,7 @@ async def run_memory_work(settings: Settings, *, tell: Callable[[str], None]) ->
             # Whoever stored something while the lock was held has not started another process.
             if not await work.has_news():
                 return True
-            lock = await anyio.to_thread.run_sync(WorkerLock.acquire, settings.home, LOCK)
+            lock = await anyio.to_thread.run_sync(work_lock, settings.home, LOCK)
             if lock is None:
                 return True
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 from collections.abc import Iterator
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from satchel.config.home import ensure_home, locked_folder, replace_file
+from satchel.config.locks import FileLock, held
 from satchel.errors import ConfigError, StorageUnwritable, UsageError
 from satchel.version import __version__
 
@@ -111,52 +111,28 @@ def announced(home: Path, url: str, *, file: str = SERVE_FILE) -> Iterator[None]
     """
     path = home / file
     ensure_home(path.parent)
+    text = json.dumps({"url": url, "pid": os.getpid(), "version": __version__})
     try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        lock = FileLock.take(path, text, removes=True)
     except OSError as error:
         raise StorageUnwritable(f"{path} could not be written: {error.strerror}.") from error
+    if lock is None:
+        other = serving(home, file=file)
+        where = f" at {other.url} (process {other.pid})" if other is not None else ""
+        raise UsageError(f"A server of this home is running already{where}. Stop that one first.")
     try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            other = serving(home, file=file)
-            where = f" at {other.url} (process {other.pid})" if other is not None else ""
-            raise UsageError(
-                f"A server of this home is running already{where}. Stop that one first."
-            ) from None
-        text = json.dumps({"url": url, "pid": os.getpid(), "version": __version__}) + "\n"
-        try:
-            os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, text.encode(), 0)
-        except OSError as error:
-            raise StorageUnwritable(f"{path} could not be written: {error.strerror}.") from error
         yield
-        os.ftruncate(descriptor, 0)
     finally:
-        os.close(descriptor)
+        lock.release()
 
 
 def serving(home: Path, *, file: str = SERVE_FILE) -> Serving | None:
     """The running server of this home, or None. A file without a process is ignored."""
     try:
-        descriptor = os.open(home / file, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    except OSError:
-        return None
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        try:
-            found = json.loads(os.pread(descriptor, _MOST_BYTES, 0))
-            return Serving(
-                url=str(found["url"]), pid=int(found["pid"]), version=str(found.get("version", ""))
-            )
-        except (ValueError, KeyError, TypeError):
-            return None  # it is starting
-    except OSError:
-        return None
-    finally:
-        os.close(descriptor)
-    return None
+        found = json.loads(held(home / file) or "null")
+        return Serving(url=str(found["url"]), pid=int(found["pid"]), version=str(found.get("version", "")))
+    except (ValueError, KeyError, TypeError):
+        return None  # there is none, or it is starting
 
 
 async def login_link(home: Path, server: Serving) -> str:

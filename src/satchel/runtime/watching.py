@@ -26,7 +26,7 @@ from satchel.runtime.documents import add_document, below, digest_of, is_gone, r
 from satchel.runtime.home import Home
 from satchel.runtime.lines import counted
 from satchel.runtime.sandboxes import Sandboxes
-from satchel.sandbox.detached import WorkerLock
+from satchel.sandbox.detached import work_lock
 from satchel.tools.builtin.tree import FoundPath
 from satchel.tools.documents.reading import Document, is_small, read_small
 
@@ -252,7 +252,7 @@ class Watching:
         memory, home = self._home.memory, self._home.settings.home
         if memory is None or not has_watched(home):
             return False
-        lock = await run_sync(WorkerLock.acquire, home, _LOCK)
+        lock = await run_sync(work_lock, home, _LOCK)
         if lock is None:
             return False
         try:

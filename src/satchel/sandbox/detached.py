@@ -4,8 +4,6 @@ the home says which of them runs.
 
 from __future__ import annotations
 
-import errno
-import fcntl
 import os
 import signal
 import subprocess
@@ -17,10 +15,11 @@ from typing import Final
 
 from satchel.clock import SystemClock
 from satchel.config.home import ensure_home
+from satchel.config.locks import FileLock, held
 from satchel.errors import SandboxError, StorageUnwritable
 from satchel.sandbox.marks import MARK, REPORT_FD
 
-__all__ = ["WorkerLock", "ask_to_end", "claim_start", "give_up_start", "is_working", "start_satchel"]
+__all__ = ["ask_to_end", "claim_start", "give_up_start", "is_working", "start_satchel", "work_lock"]
 
 _STARTS_S: Final = 30.0
 """A start that takes longer until the lock is held has failed."""
@@ -81,62 +80,30 @@ def start_satchel(
         ) from error
 
 
-class WorkerLock:
-    """Held by the one process that does a kind of work in a home; the kernel releases it when the process dies."""
+def work_lock(home: Path, name: str) -> FileLock | None:
+    """The lock of the one process that does a kind of work in a home, or None if another process holds it.
 
-    def __init__(self, fd: int) -> None:
-        """Use `acquire`."""
-        self._fd = fd
+    Args:
+        home: SATCHEL_HOME.
+        name: Of the kind of work.
 
-    @classmethod
-    def acquire(cls, home: Path, name: str) -> WorkerLock | None:
-        """The lock, or None if another process holds it.
-
-        Args:
-            home: SATCHEL_HOME.
-            name: Of the kind of work.
-
-        Raises:
-            StorageUnwritable: The lock file can't be created.
-        """
-        path = _path(home, name)
-        try:
-            ensure_home(path.parent)
-            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-        except OSError as error:
-            raise StorageUnwritable(f"{path} can't be written: {error.strerror}.") from error
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            os.ftruncate(fd, 0)
-            os.pwrite(fd, f"{os.getpid()}\n".encode("ascii"), 0)
-        except OSError as error:
-            os.close(fd)
-            if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
-                return None
-            raise StorageUnwritable(f"{path} can't be locked: {error.strerror}.") from error
+    Raises:
+        StorageUnwritable: The lock file can't be created.
+    """
+    path = _path(home, name)
+    try:
+        ensure_home(path.parent)
+        lock = FileLock.take(path, str(os.getpid()))
+    except OSError as error:
+        raise StorageUnwritable(f"{path} can't be locked: {error.strerror}.") from error
+    if lock is not None:
         give_up_start(home, name)
-        return cls(fd)
-
-    def release(self) -> None:
-        """Release the lock. The file stays: removing it would let two processes hold locks on two files."""
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
+    return lock
 
 
 def is_working(home: Path, name: str) -> bool:
     """Whether a process of this machine does a kind of work in a home now."""
-    try:
-        fd = os.open(_path(home, name), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
-        return True
-    finally:
-        os.close(fd)
-    return False
+    return held(_path(home, name)) is not None
 
 
 def ask_to_end(home: Path, name: str) -> bool:
@@ -146,8 +113,8 @@ def ask_to_end(home: Path, name: str) -> bool:
         Whether it was asked: none does it otherwise, or it can't be told to be ours, as in another container.
     """
     with suppress(OSError, ValueError):
-        pid = int(_path(home, name).read_text(encoding="ascii"))
-        if is_working(home, name) and b"satchel" in Path(f"/proc/{pid}/cmdline").read_bytes():
+        pid = int(held(_path(home, name)) or "")
+        if b"satchel" in Path(f"/proc/{pid}/cmdline").read_bytes():
             os.kill(pid, signal.SIGTERM)
             return True
     return False

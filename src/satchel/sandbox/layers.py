@@ -13,7 +13,6 @@ time are removed when all together grow too large.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import functools
 import hashlib
 import os
@@ -29,13 +28,14 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, timedelta
 from pathlib import Path
-from typing import BinaryIO, TypeVar
+from typing import TypeVar
 
 import anyio
 import anyio.to_thread
 
 from satchel.clock import Clock, SystemClock
 from satchel.config.home import replacing
+from satchel.config.locks import FileLock
 from satchel.errors import SandboxError, UsageError
 from satchel.sandbox.process import ProcessResult, run_process
 from satchel.sandbox.requirements import parse_requirements
@@ -346,27 +346,28 @@ class Layers:
         """Hold a lock file, so that two processes don't do the same work at once. It is removed afterwards."""
         path = self._folder / "locks" / f"{name}.lock"
         limit_s = self._limits.lock_s + self._limits.install_s
-        file = None
+        lock = None
         try:
+            path.parent.mkdir(parents=True, exist_ok=True)
             with anyio.move_on_after(limit_s):
-                while (file := _claimed(path)) is None:  # noqa: ASYNC110 - another process holds it
+                while (lock := FileLock.take(path, removes=True)) is None:  # noqa: ASYNC110 - another process holds it
                     await anyio.sleep(_LOOK_S)
         except OSError as error:
             raise SandboxError(f"{self._folder} can't be written to: {error.strerror}.") from error
-        if file is None:
+        if lock is None:
             raise SandboxError(f"Another process has been installing the same packages for {limit_s:g} s.")
         try:
             yield
         finally:
-            _release(path, file)
+            lock.release()
 
     def _collect(self, kept: str) -> None:
         """Remove what a killed process left half made, and the least recently used layers where they are too many."""
         now_s = self._clock.now().timestamp()
         for path in (self._folder / "locks").glob("*.lock"):
             # Nobody's: whoever made it was killed.
-            if (file := _claimed(path)) is not None:
-                _release(path, file)
+            if (lock := FileLock.take(path, removes=True)) is not None:
+                lock.release()
         layers = []
         for entry in os.scandir(self._folder):
             idle_s = now_s - entry.stat(follow_symlinks=False).st_mtime
@@ -426,27 +427,6 @@ def _digest(*parts: str) -> str:
 @functools.cache
 def _python_tag() -> tuple[str, ...]:
     return (sys.implementation.cache_tag or "", sysconfig.get_platform())
-
-
-def _claimed(path: Path) -> BinaryIO | None:
-    """Make and lock a lock file; None if somebody else has it, now or a moment ago."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    file = path.open("ab")
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        # Whoever had it may have removed it since it was opened. A lock on what has no name keeps nobody out.
-        if os.path.samestat(os.fstat(file.fileno()), path.stat()):
-            return file
-    except (BlockingIOError, FileNotFoundError):
-        pass
-    file.close()
-    return None
-
-
-def _release(path: Path, file: BinaryIO) -> None:
-    """Remove a lock file while it is locked, so that nobody else's is removed, and unlock it."""
-    with file:
-        path.unlink(missing_ok=True)
 
 
 def _write_whole(path: Path, text: str) -> None:

@@ -43,6 +43,7 @@ from satchel.server.passkeys import PATH, Passkeys, has_passkeys
 from satchel.server.problems import status_of
 from satchel.server.proxy.relay import OF_CONNECTION, Header
 from satchel.server.rates import Rates, client_of, login_tries
+from satchel.server.streams import sent, until_gone
 
 __all__ = ["front_door"]
 
@@ -57,7 +58,6 @@ _FREES: Final = re.compile(r"/(logout|theme|sessions|settings)$|/.*(forget|delet
 """What somebody may still change whose disk is full: what makes room, or takes next to none."""
 _LOGGED_IN = _LOGGED_OUT = 303
 _MEASURED_S: Final = 20.0
-_SEND_WAIT_S: Final = 60.0
 _AUTHORIZATION: Final = b"authorization"
 _CREDENTIALS: Final = (_AUTHORIZATION, TOKEN_HEADER, KEY_HEADER)
 _HERE: Final = b"(the token of the process)"
@@ -240,16 +240,15 @@ async def _passed_on(
                 more = message.get("more_body", False)
             is_sent.set()
 
-        async def until_gone() -> None:
+        async def leave() -> None:
             await is_sent.wait()
-            while (await receive())["type"] != "http.disconnect":
-                pass
+            await until_gone(receive)
             group.cancel_scope.cancel()
 
         has_body = _has_body(headers)
         if not has_body:
             is_sent.set()
-        group.start_soon(until_gone)
+        group.start_soon(leave)
         try:
             request = _request(process, scope, headers, body() if has_body else None)
             answer = await process.client.send(request, stream=True)
@@ -302,10 +301,8 @@ async def _pass_back(process: PersonProcess, answer: httpx2.Response, send: Send
     async for piece in answer.aiter_raw():
         if not piece.startswith(b":"):  # a comment keeps a stream open, and says nothing
             process.used()
-        with anyio.move_on_after(_SEND_WAIT_S) as sending:
-            await send({"type": "http.response.body", "body": piece, "more_body": True})
-        if sending.cancelled_caught:
-            return  # the client reads nothing any more
+        if not await sent(send, piece):
+            return
     await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 

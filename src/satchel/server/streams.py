@@ -14,7 +14,7 @@ from starlette.types import Receive, Scope, Send
 from satchel.server.json_answers import json_bytes
 from satchel.server.metrics import Metrics
 
-__all__ = ["EVENT_STREAM", "DataEvent", "EventStream", "ServerEvent", "Stopping"]
+__all__ = ["EVENT_STREAM", "DataEvent", "EventStream", "ServerEvent", "Stopping", "sent", "until_gone"]
 
 EVENT_STREAM: Final = "text/event-stream"
 
@@ -78,6 +78,19 @@ class Stopping:
         await self._streams_end.wait()
 
 
+async def until_gone(receive: Receive) -> None:
+    """Wait until the client leaves, whose request was read to its end."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def sent(send: Send, data: bytes) -> bool:
+    """Send a piece of an answer. False if the client reads nothing any more, even if its connection is open."""
+    with anyio.move_on_after(_SEND_WAIT_S) as waiting:
+        await send({"type": "http.response.body", "body": data, "more_body": True})
+    return not waiting.cancelled_caught
+
+
 class EventStream(Response):
     """Sends events as they come, and a comment when none has come for a while.
 
@@ -127,10 +140,9 @@ class EventStream(Response):
         is_gone = False
         async with anyio.create_task_group() as group:
 
-            async def until_gone() -> None:
+            async def leave() -> None:
                 nonlocal is_gone
-                while (await receive())["type"] != "http.disconnect":
-                    pass
+                await until_gone(receive)
                 is_gone = True
                 group.cancel_scope.cancel()
 
@@ -147,13 +159,11 @@ class EventStream(Response):
             async def pass_on(data: bytes) -> None:
                 nonlocal is_gone
                 self._sent_s = anyio.current_time()
-                with anyio.move_on_after(_SEND_WAIT_S) as waiting:
-                    await send({"type": "http.response.body", "body": data, "more_body": True})
-                if waiting.cancelled_caught:
+                if not await sent(send, data):
                     is_gone = True
                     group.cancel_scope.cancel()
 
-            group.start_soon(until_gone)
+            group.start_soon(leave)
             group.start_soon(until_stopped)
             group.start_soon(heartbeat)
             if self._resumes:

@@ -14,8 +14,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, TypeAlias
 
+from satchel.config.home import sync_folder
 from satchel.errors import StorageError
-from satchel.sessions.journal import sync_folder, unwritable
+from satchel.sessions.journal import unwritable
 from satchel.sessions.log import is_compressed, open_log
 from satchel.sessions.rewriting import locked_log, rewriting_path
 

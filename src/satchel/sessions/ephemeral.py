@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 
@@ -15,7 +15,6 @@ from satchel.clock import Clock
 from satchel.errors import StorageError, StorageUnwritable
 from satchel.events import Event, Record, is_transient
 from satchel.sessions.journal import OnForgotten
-from satchel.sessions.summary import add_cost
 
 __all__ = ["EphemeralJournal"]
 
@@ -37,7 +36,6 @@ class EphemeralJournal:
         self.cwd = cwd
         self._clock = clock
         self._records: list[Record] = []
-        self._costs: dict[str, float] = {}
         self._folder: Path | None = None
         self._is_closed = False
 
@@ -60,11 +58,6 @@ class EphemeralJournal:
     def last_seq(self) -> int:
         """See `Journal.last_seq`."""
         return len(self._records)
-
-    @property
-    def cost_by_day(self) -> Mapping[str, float]:
-        """See `Journal.cost_by_day`."""
-        return self._costs
 
     async def take_rewritten(self) -> None:
         """See `Journal.take_rewritten`; there is no log."""
@@ -95,8 +88,6 @@ class EphemeralJournal:
             Record(seq=seq, at=when, event=event) for seq, event in enumerate(lasting, self.last_seq + 1)
         )
         self._records += records
-        for record in records:
-            add_cost(self._costs, record)
         return records
 
     def stop_waiting(self) -> None:

@@ -6,14 +6,15 @@ import contextlib
 import os
 import shutil
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
 from sqlalchemy import Connection
 
 from satchel.clock import Clock
-from satchel.config.home import replacing
+from satchel.config.home import replacing, sync_folder
+from satchel.config.locks import FileLock
 from satchel.errors import StorageError
 from satchel.events import Record
 from satchel.sessions.compressing import Replaced, compress_log, expand_log
@@ -21,10 +22,9 @@ from satchel.sessions.journal import (
     FileJournal,
     Hold,
     Lanes,
-    WriterLock,
     make_folder,
-    sync_folder,
     unwritable,
+    writer_lock,
     writer_of,
 )
 from satchel.sessions.log import (
@@ -60,7 +60,6 @@ class FileLogs(Logs):
         self._lanes = lanes
         self._offsets: OrderedDict[Path, Offsets] = OrderedDict()
         self._known: dict[str, LogFile] = {}
-        self._locks_changed_at = -1
 
     def paths(self, beginning: str = "") -> list[Path]:
         """See `Logs.paths`."""
@@ -92,26 +91,6 @@ class FileLogs(Logs):
         except OSError:
             return False
 
-    def growing(self, open_here: Collection[str]) -> list[LogFile] | None:
-        """See `Logs.growing`.
-
-        A log grows only while its writer's lock is held. So any may have changed when the folder of locks has changed,
-        and only the locked ones otherwise.
-        """
-        locks = self.root / ".locks"
-        try:
-            # Read before the logs are checked, so that a lock that changes meanwhile is noticed by the next call.
-            changed_at = locks.stat().st_mtime_ns
-            locked = {lock.name for lock in locks.iterdir()} - set(open_here)
-        except FileNotFoundError:
-            changed_at, locked = 0, set()
-        if changed_at != self._locks_changed_at:
-            self._locks_changed_at = changed_at
-            return None
-        # A session's lock exists before its log.
-        found = [path for id in locked for path in self.root.glob(f"*/*_{id}.jsonl")]
-        return [file for path in found if (file := stat_log(self.root, path)) is not None]
-
     def is_small(self, path: Path) -> bool:
         """See `Logs.is_small`."""
         try:
@@ -127,9 +106,9 @@ class FileLogs(Logs):
         """See `Logs.records`."""
         return read_records(path, after_seq=after_seq, limit=limit, offsets=self._offsets_of(path))
 
-    def hold(self, session_id: str) -> WriterLock:
+    def hold(self, session_id: str) -> FileLock:
         """See `Logs.hold`."""
-        return WriterLock.acquire(self._lock_path(session_id), session_id=session_id)
+        return writer_lock(self._lock_path(session_id), session_id=session_id)
 
     def writer(self, session_id: str) -> int | None:
         """See `Logs.writer`."""
@@ -140,7 +119,7 @@ class FileLogs(Logs):
     ) -> FileJournal:
         """See `Logs.begin`."""
         log = Log(session_id=session_id, path=path)
-        return self._journal(log, hold, cwd=cwd, is_new=True, costs={}, closed=closed)
+        return self._journal(log, hold, cwd=cwd, is_new=True, closed=closed)
 
     def resume(
         self,
@@ -152,7 +131,8 @@ class FileLogs(Logs):
         costs: dict[str, float],
         closed: Callable[[], object],
     ) -> FileJournal:
-        """See `Logs.resume`."""
+        """See `Logs.resume`. What it costs is in the index."""
+        del costs
         log = read_log(path, session_id, offsets=self._offsets_of(path), visit=visit)
         if log.is_torn:  # Nothing may be appended to a torn last line.
             try:
@@ -160,7 +140,7 @@ class FileLogs(Logs):
                     file.truncate(log.length)
             except OSError as error:
                 raise unwritable(path, error) from error
-        return self._journal(log, hold, cwd="", is_new=False, costs=costs, closed=closed)
+        return self._journal(log, hold, cwd="", is_new=False, closed=closed)
 
     def _journal(
         self,
@@ -169,7 +149,6 @@ class FileLogs(Logs):
         *,
         cwd: str,
         is_new: bool,
-        costs: dict[str, float],
         closed: Callable[[], object],
     ) -> FileJournal:
         return FileJournal(
@@ -180,7 +159,6 @@ class FileLogs(Logs):
             lanes=self._lanes,
             is_new=is_new,
             offsets=self._offsets_of(log.path),
-            costs=costs,
             closed=closed,
         )
 
@@ -242,7 +220,7 @@ class FileLogs(Logs):
             for path in (self.root / ".locks").iterdir():
                 if path.lstat().st_mtime < before_s and writer_of(path) is None:
                     with contextlib.suppress(StorageError):
-                        WriterLock.acquire(path, session_id=path.name).release()
+                        writer_lock(path, session_id=path.name).release()
 
     def _lock_path(self, session_id: str) -> Path:
         return self.root / ".locks" / session_id

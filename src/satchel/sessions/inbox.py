@@ -13,6 +13,7 @@ from sqlalchemy import Connection, bindparam, delete, func, insert, select, upda
 from satchel.clock import Clock
 from satchel.errors import StorageError, UsageError
 from satchel.events import Posted
+from satchel.plain import storable
 from satchel.sessions.tables import session_inbox
 from satchel.storage import Database, Prepared
 
@@ -53,9 +54,9 @@ class Inbox:
         row = {
             "id": entry_id,
             "session_id": session_id,
-            "source": _storable(source),
+            "source": storable(source),
             "kind": "notice",
-            "text": _storable(text),
+            "text": storable(text),
             "untrusted": int(untrusted),
             "posted_at": (self._clock.now() - _EPOCH) // timedelta(microseconds=1),
         }
@@ -139,8 +140,3 @@ class Inbox:
             return changed
 
         return await self._database.write(write)
-
-
-def _storable(words: str) -> str:
-    """Without lone surrogates, which SQLite refuses, and NUL, which PostgreSQL does."""
-    return words.replace("\0", " ").encode("utf-8", "replace").decode()

@@ -10,7 +10,7 @@ import contextlib
 import os
 import re
 import unicodedata
-from collections.abc import Awaitable, Collection, Iterable, Sequence
+from collections.abc import Awaitable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,13 +20,14 @@ import anyio.to_thread
 from sqlalchemy import Connection, delete, func, insert, select, text, update
 
 from satchel.errors import StorageError, StorageLocked
+from satchel.plain import storable
 from satchel.sessions.branches import folded
 from satchel.sessions.logs import LogFile, Logs, name_of
 from satchel.sessions.summary import LogPassage, SessionInfo, Summary, passages_of, plain_line
 from satchel.sessions.tables import session_log, session_passage, session_settled
 from satchel.storage import Database
 
-__all__ = ["KnownLog", "LogReading", "SearchHit", "SessionIndex", "clear_index", "read_on"]
+__all__ = ["SearchHit", "SessionIndex", "clear_index"]
 
 _SLICE_CHARS = 250_000
 """The text that one transaction adds or removes. It keeps the database's only writer busy for about 10 ms, and turns
@@ -37,7 +38,7 @@ _SNIPPET_CHARS = 160
 _MORE = 100
 """How many times as many passages as are wanted are looked through for words that follow each other, on a server."""
 _MOST_NAMES = 500
-"""The most keys in one query; for more, all rows are read."""
+"""The most rows that one statement deletes."""
 _TERM = re.compile(r'"([^"]+)"|(\S+)')
 _WORD = re.compile(r"[^\W_]+")
 # Scripts without spaces between words. The index holds them as whole runs, so their words are searched for in the text.
@@ -272,7 +273,7 @@ class SessionIndex:
         # One refresh at a time, so that a second one finds the work done.
         async with self._refreshing:
             files = await anyio.to_thread.run_sync(self._logs.files, limiter=self._limiter)
-            before, is_indexed = await self.stored()
+            before, is_indexed = await self._stored()
             here = {file.name: file for file in files}
             stale = [
                 name
@@ -347,18 +348,14 @@ class SessionIndex:
         await write(lambda connection: connection.execute(rows))
         return True
 
-    async def stored(self, names: Collection[str] | None = None) -> tuple[dict[str, KnownLog], bool]:
-        """What the index holds of the logs with these keys, or of all; also whether it could be read."""
+    async def _stored(self) -> tuple[dict[str, KnownLog], bool]:
+        """What the index holds of the logs; also whether it could be read."""
         if self._database is None:
             return {}, False
-        query = select(session_log)
-        if names is not None and len(names) <= _MOST_NAMES:
-            query = query.where(session_log.c.name.in_(names))
         try:
-            rows = await self._database.read(lambda connection: connection.execute(query).all())
+            rows = await self._database.read(lambda connection: connection.execute(select(session_log)).all())
             found = {row.name: self._known(row) for row in rows}
-            if names is None:
-                self._parsed = {name: self._parsed[name] for name in found}
+            self._parsed = {name: self._parsed[name] for name in found}
             return found, True
         except (StorageError, ValueError, TypeError):
             return {}, False
@@ -417,9 +414,9 @@ def _write(connection: Connection, logs: Logs, reading: LogReading, known: Known
                     "turn": passage.turn,
                     "kind": passage.kind,
                     "at": passage.at,
-                    "text": _storable(passage.text),
+                    "text": storable(passage.text),
                 }
-                | ({} if is_file else {"words": _storable(_words(passage.text)[:_SLICE_CHARS])})
+                | ({} if is_file else {"words": storable(_words(passage.text)[:_SLICE_CHARS])})
                 for passage in reading.passages
             ],
         )
@@ -455,11 +452,6 @@ def _merge(connection: Connection, pages: int) -> bool:
     connection.exec_driver_sql("INSERT INTO session_fts (session_fts, rank) VALUES ('merge', ?)", (pages,))
     # Fewer than two changes mean that nothing was left to merge (sqlite.org/fts5.html).
     return bool(driver.total_changes - before >= 2)
-
-
-def _storable(words: str) -> str:
-    """Without lone surrogates, which SQLite refuses, and without NUL, where its tokenizer stops."""
-    return words.replace("\0", " ").encode("utf-8", "replace").decode()
 
 
 def clear_index(connection: Connection) -> None:
@@ -506,7 +498,7 @@ def _match(
 ) -> list[tuple[str, LogPassage]]:
     if not _is_file(connection):
         return _match_on_server(connection, terms, limit)
-    query = " AND ".join(f'"{_storable(" ".join(words))}"*' for words in terms)
+    query = " AND ".join(f'"{storable(" ".join(words))}"*' for words in terms)
     rows = connection.execute(
         text(
             "SELECT p.name, p.seq, p.turn, p.kind, p.at, p.text FROM session_fts "
@@ -533,7 +525,7 @@ def _match_on_server(
             "FROM session_passage p, to_tsquery('simple', :query) query WHERE p.words @@ query "
             "ORDER BY ts_rank_cd(p.words, query) DESC, p.at DESC LIMIT :most"
         ),
-        {"query": _storable(query), "most": limit * (_MORE if patterns else 1)},
+        {"query": storable(query), "most": limit * (_MORE if patterns else 1)},
     )
     found: list[tuple[str, LogPassage]] = []
     for row in rows:

@@ -7,14 +7,13 @@ the file to forget words. A lock in memory keeps the tasks of this process in or
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import fcntl
 import os
 import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -24,12 +23,13 @@ import anyio
 import anyio.to_thread
 
 from satchel.clock import Clock
+from satchel.config.home import sync_folder
+from satchel.config.locks import FileLock, held
 from satchel.errors import SessionInUse, StorageError, StorageUnwritable
 from satchel.events import Event, Record, SessionEnd, SessionFiled, SessionStart, is_transient
 from satchel.processes import has_ended
 from satchel.sessions.log import Log, Offsets, encode_records, read_log, read_records
 from satchel.sessions.rewriting import words_taken
-from satchel.sessions.summary import add_cost
 
 __all__ = [
     "FileJournal",
@@ -37,11 +37,10 @@ __all__ = [
     "Journal",
     "Lanes",
     "OnForgotten",
-    "WriterLock",
     "is_empty",
     "make_folder",
-    "sync_folder",
     "unwritable",
+    "writer_lock",
     "writer_of",
 ]
 
@@ -78,75 +77,33 @@ def make_folder(folder: Path) -> None:
         raise unwritable(folder, error) from error
 
 
-def sync_folder(folder: Path) -> None:
-    """Make the entries of a folder survive a loss of power."""
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
+def writer_lock(path: Path, *, session_id: str) -> FileLock:
+    """Lock a session for the process that writes it. It blocks for at most `_GOING_S`, and only while the one that
+    wrote it has just died: a process that is killed while it starts a program shares its locks with the new process for
+    the few milliseconds until that executes the program.
 
-
-class WriterLock:
-    """Names the process that writes a session. The kernel releases it when that process dies, however it dies."""
-
-    def __init__(self, path: Path, fd: int) -> None:
-        self._path = path
-        self._fd = fd
-
-    @classmethod
-    def acquire(cls, path: Path, *, session_id: str) -> WriterLock:
-        """Acquire the lock. It blocks for at most `_GOING_S`, and only while the lock's owner has just died.
-
-        A process that is killed while it starts a program shares its locks with the new process for the few
-        milliseconds until that executes the program.
-
-        Raises:
-            SessionInUse: Another journal holds it; the message names its process.
-            StorageUnwritable: The lock file can't be created.
-        """
-        make_folder(path.parent)
-        give_up_s = time.monotonic() + _GOING_S
-        while True:
-            try:
-                fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-            except OSError as error:
-                raise unwritable(path, error) from error
-            try:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError as error:
-                pid = os.pread(fd, 20, 0).decode("ascii", "replace").strip()
-                os.close(fd)
-                if error.errno not in _HELD_ELSEWHERE:
-                    raise unwritable(path, error) from error
-                if time.monotonic() > give_up_s or not (pid.isdecimal() and has_ended(int(pid))):
-                    raise _locked(session_id, pid) from error
-                time.sleep(_GOING_S / 100)
-                continue
-            # The previous owner may have removed the file between our `open` and our `flock`.
-            if _leads_to(path, fd):
-                break
-            os.close(fd)
+    Raises:
+        SessionInUse: Another journal holds it; the message names its process.
+        StorageUnwritable: The lock file can't be created.
+    """
+    make_folder(path.parent)
+    give_up_s = time.monotonic() + _GOING_S
+    while True:
         try:
-            os.ftruncate(fd, 0)
-            os.pwrite(fd, f"{os.getpid()}\n".encode("ascii"), 0)
+            lock = FileLock.take(path, str(os.getpid()), removes=True)
         except OSError as error:
-            os.close(fd)
             raise unwritable(path, error) from error
-        return cls(path, fd)
-
-    def release(self) -> None:
-        """Release the lock. May be called more than once."""
-        if self._fd < 0:
-            return
-        # While the lock is held, the file can't be another owner's.
-        with contextlib.suppress(OSError):
-            self._path.unlink(missing_ok=True)
-        os.close(self._fd)
-        self._fd = -1
+        if lock is not None:
+            return lock
+        pid = held(path)
+        if pid is not None and (
+            time.monotonic() > give_up_s or not (pid.isdecimal() and has_ended(int(pid)))
+        ):
+            raise _in_use(session_id, pid)
+        time.sleep(_GOING_S / 100)
 
 
-def _locked(session_id: str, pid: str) -> SessionInUse:
+def _in_use(session_id: str, pid: str) -> SessionInUse:
     if pid == str(os.getpid()):
         return SessionInUse(f"Session {session_id} is already open in this process. Close it there first.")
     owner = f"process {pid}" if pid else "another process"
@@ -157,18 +114,8 @@ def _locked(session_id: str, pid: str) -> SessionInUse:
 
 def writer_of(lock: Path) -> int | None:
     """The id of the process that holds a writer's lock, or None."""
-    try:
-        fd = os.open(lock, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-    except OSError:
-        return None
-    try:
-        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
-        pid = os.pread(fd, 20, 0).strip()
-        return int(pid) if pid.isdigit() else None
-    finally:
-        os.close(fd)
-    return None
+    pid = held(lock)
+    return int(pid) if pid is not None and pid.isdecimal() else None
 
 
 def _leads_to(path: Path, fd: int) -> bool:
@@ -238,7 +185,6 @@ class Journal(ABC):
     session_id: str
     cwd: str
     path: Path
-    _costs: dict[str, float]
     _seq: int
 
     @property
@@ -250,11 +196,6 @@ class Journal(ABC):
     def last_seq(self) -> int:
         """The number of the newest record; 0 before the first."""
         return self._seq
-
-    @property
-    def cost_by_day(self) -> Mapping[str, float]:
-        """What the session's model calls cost, in US dollars, by local day ("2026-11-21")."""
-        return self._costs
 
     @abstractmethod
     async def records(self, after_seq: int = 0, limit: int = 1000) -> tuple[Record, ...]:
@@ -338,7 +279,6 @@ class FileJournal(Journal):
         lanes: Lanes,
         is_new: bool,
         offsets: Offsets,
-        costs: dict[str, float],
         closed: Callable[[], object],
     ) -> None:
         """Use `SessionStore.create` or `SessionStore.open`."""
@@ -350,7 +290,6 @@ class FileJournal(Journal):
         self._lanes = lanes
         self._offsets = offsets
         self._closed = closed
-        self._costs = costs
         self._creates_file = is_new
         self._name_synced = not is_new
         self._seq = log.last_seq
@@ -400,8 +339,6 @@ class FileJournal(Journal):
                     start = self._length + len(self._separator)
                     self._write(self._separator + encode_records(records))
                     self._offsets.note(records[0].seq, start)
-                    for record in records:
-                        add_cost(self._costs, record)
                     self._separator = b""
                     self._seq += len(records)
                     self._written += 1

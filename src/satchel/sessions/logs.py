@@ -87,12 +87,6 @@ class Logs(ABC):
         """Whether a log was not rewritten since, asked on the thread of the database that writes the index."""
 
     @abstractmethod
-    def growing(self, open_here: Collection[str]) -> list[LogFile] | None:
-        """Those that may have grown since the last call: the logs of other processes' sessions. None means any, or
-        that logs were added or removed.
-        """
-
-    @abstractmethod
     def is_small(self, path: Path) -> bool:
         """Whether reading it is short work; see `Lanes`."""
 
@@ -140,7 +134,8 @@ class Logs(ABC):
         costs: dict[str, float],
         closed: Callable[[], object],
     ) -> Journal:
-        """The journal of a session that goes on. `visit` is called with each record; `cwd` is still to be set.
+        """The journal of a session that goes on. `visit` is called with each record, and has added what it
+        cost to `costs` then; `cwd` is still to be set.
 
         Raises:
             StorageUnwritable, StorageError: The log can't be read or written.
@@ -170,9 +165,9 @@ class Logs(ABC):
             OSError, StorageError: It can't be read or written, and is unchanged.
         """
 
-    async def spent(self, day: str, besides: Collection[str]) -> float | None:
-        """What was spent on a day in US dollars, but for some sessions; None where only the logs tell."""
-        del day, besides
+    async def spent(self, day: str) -> float | None:
+        """What was spent on a day in US dollars; None where only the logs tell."""
+        del day
         return None
 
     # What is beside a log: long results, attached files, what `/undo` needs

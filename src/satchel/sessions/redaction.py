@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from satchel.conversation import QUESTIONS
+from satchel.plain import json_in
 from satchel.sessions.journal import unwritable
 from satchel.sessions.log import encode_line
 from satchel.sessions.logs import Logs
@@ -445,10 +446,7 @@ class _Redacting:
         for number, raw in enumerate(lines(), 1):
             if not raw.strip():
                 continue
-            try:
-                value = json.loads(raw)
-            except (ValueError, RecursionError):
-                value = None
+            value = json_in(raw)
             if not raw.endswith(b"\n"):
                 if value is None:
                     break  # it was never written to its end

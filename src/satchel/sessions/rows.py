@@ -115,12 +115,7 @@ _APPENDED = Prepared(
     .where(conversations.c.session_id == bindparam("session"))
     .values(last_seq=bindparam("last"), generation=bindparam("number"), until=_NOW + _LEASE_MS)
 )
-_SPENT_ON = Prepared(
-    text(
-        "SELECT coalesce(sum(cost), 0) AS cost FROM conversation_costs "
-        "WHERE day = :day AND session_id <> ALL (CAST(:besides AS TEXT[]))"
-    )
-)
+_SPENT_ON = Prepared(text("SELECT coalesce(sum(cost), 0) AS cost FROM conversation_costs WHERE day = :day"))
 _SPENT = Prepared(
     text(
         "INSERT INTO conversation_costs (day, session_id, cost) VALUES (:day, :session, :cost) "
@@ -262,10 +257,6 @@ class RowLogs(Logs):
         row = _head(connection, file.session_id)
         return row is not None and row.generation == file.inode
 
-    def growing(self, open_here: Collection[str]) -> list[LogFile] | None:
-        """See `Logs.growing`."""
-        return None
-
     def is_small(self, path: Path) -> bool:
         """See `Logs.is_small`. The database's own threads limit what is read at once."""
         return True
@@ -311,10 +302,9 @@ class RowLogs(Logs):
                     break
         return tuple(found)
 
-    async def spent(self, day: str, besides: Collection[str]) -> float:
+    async def spent(self, day: str) -> float:
         """See `Logs.spent`."""
-        values = {"day": day, "besides": list(besides)}
-        ((cost,),) = await self.database.read(lambda connection: _SPENT_ON.run(connection, values))
+        ((cost,),) = await self.database.read(lambda connection: _SPENT_ON.run(connection, {"day": day}))
         return float(cost)
 
     # What is beside them

@@ -42,7 +42,6 @@ from satchel.sessions.redaction import (
     live_redactor,
     redact_log,
 )
-from satchel.sessions.spending import Spending
 from satchel.sessions.summary import SessionInfo, Summary, add_cost, source_of
 from satchel.sessions.view import SessionTurn, SessionView
 from satchel.storage import Database
@@ -96,7 +95,6 @@ class SessionStore:
 
             self._logs = RowLogs(root, database, clock=clock, lanes=self._lanes)
         self._index = SessionIndex(self._logs, database, self._lanes.long)
-        self._spending = Spending(self._logs, self._index, self._lanes.short)
         self._open: dict[str, Journal] = {}
         self.inbox = Inbox(database, clock=clock, new_id=new_id)
         self.client_history = ClientHistory(database, clock=clock)
@@ -305,18 +303,17 @@ class SessionStore:
         return by_age([wanted, *others])
 
     async def spent_on(self, day: str) -> float:
-        """What all sessions of the home spent on a local day, in US dollars.
-
-        Cheap enough to call before every model call: sessions that are open in this process keep their own sums, and of
-        the others only the logs that have changed are read.
+        """What all sessions of the home spent on a local day, in US dollars: a sum of the server's, or of the index,
+        which reads what was added to the logs.
 
         Args:
             day: As "2026-11-21".
         """
-        # Copied before the files are checked, so that a session that closes meanwhile is counted once.
-        here = dict(self._open)
-        elsewhere = await self._spending.on(day, open_here=here.keys())
-        return elsewhere + sum(journal.cost_by_day.get(day, 0.0) for journal in here.values())
+        known = await self._logs.spent(day)
+        if known is not None:
+            return known
+        rows = [row for info in await self._index.sessions() for row in info.spent if row.day == day]
+        return sum(row.usage.cost_usd or 0.0 for row in rows)
 
     async def info(self, session_id: str) -> SessionInfo:
         """One session, by its id or the unique beginning of it. Errors as in `load`."""

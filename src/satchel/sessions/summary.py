@@ -284,14 +284,6 @@ class Summary:
         total = usage_from_json(before) + usage
         self.spent[key] = {"calls": before["calls"] + 1, **usage_to_json(total)}
 
-    def cost_on(self, day: str) -> float:
-        """US dollars spent on a local day."""
-        return sum(
-            usage_from_json(spent).cost_usd or 0.0
-            for key, spent in self.spent.items()
-            if json.loads(key)[0] == day
-        )
-
     def to_json(self) -> str:
         """The state, as ASCII JSON."""
         return json.dumps({name: getattr(self, name) for name in self.__slots__})

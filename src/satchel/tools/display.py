@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Literal, TypeAlias
 
+from satchel.plain import json_in
 from satchel.wording import LINE_CHARS, counted, one_line
 
 __all__ = [
@@ -106,12 +107,7 @@ def ends(rows: Sequence[str], *, head: int = _HEAD, tail: int = _TAIL) -> tuple[
 
 def _data_in(text: str) -> Any:
     """The JSON object or list that a text is, or None."""
-    if not text.startswith(("{", "[")):
-        return None
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return None
+    return json_in(text) if text.startswith(("{", "[")) else None
 
 
 def any_result(_input: Mapping[str, Any], text: str) -> ShownResult:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
@@ -23,7 +23,7 @@ from satchel.errors import UsageError
 if TYPE_CHECKING:
     from jsonschema.exceptions import ValidationError
 
-__all__ = ["InputSchema", "check_schema"]
+__all__ = ["InputSchema", "check_schema", "target_of"]
 
 _INPUT_STEPS: Final = 60_000
 """For the check of one input. A step takes 2 to 15 µs, so the worst schema takes about a second. 1,500 objects of ten
@@ -103,7 +103,12 @@ def check_schema(schema: Mapping[str, Any], *, subject: str = "its input schema"
             if isinstance(target, str) and not target.startswith("#"):
                 raise UsageError(f"{subject} refers to {_short(repr(target))}, outside of itself")
             # A provider refuses every request in which one tool has such a schema.
-            if isinstance(target, str) and is_plain and not _has_target(schema, target, anchors):
+            if (
+                isinstance(target, str)
+                and is_plain
+                and target[1:] not in anchors
+                and not isinstance(target_of(schema, target), Mapping | bool)
+            ):
                 raise UsageError(f"{subject} refers to {_short(repr(target))}, which is not in it")
         patterns = [part.get("pattern")]
         if isinstance(part.get("patternProperties"), Mapping):
@@ -135,20 +140,20 @@ def _is_deeper(value: Any, levels: int) -> bool:
     return any(isinstance(part, Mapping | list | tuple) for part in level)
 
 
-def _has_target(schema: Mapping[str, Any], reference: str, anchors: Collection[str]) -> bool:
-    """Whether a reference that begins with # leads to a schema."""
-    if not reference.startswith("#/"):
-        return reference == "#" or reference[1:] in anchors
-    place: Any = schema
-    for step in unquote(reference[2:]).split("/"):
+def target_of(schema: object, reference: str) -> object:
+    """What a reference leads to inside a schema, as JSON pointers say it; None if there is nothing."""
+    if reference != "#" and not reference.startswith("#/"):
+        return None
+    place = schema
+    for step in unquote(reference[2:]).split("/") if reference != "#" else ():
         step = step.replace("~1", "/").replace("~0", "~")
-        if isinstance(place, Mapping) and step in place:
-            place = place[step]
+        if isinstance(place, Mapping):
+            place = place.get(step)
         elif isinstance(place, list | tuple) and re.fullmatch(r"\d{1,6}", step) and int(step) < len(place):
             place = place[int(step)]
         else:
-            return False
-    return isinstance(place, Mapping | bool)
+            return None
+    return place
 
 
 def _bounded(work: Callable[[], Any], *, steps: int, subject: str, too_long: str) -> Any:

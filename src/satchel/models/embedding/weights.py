@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import hashlib
 import json
 import os
@@ -15,6 +14,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from satchel.config.home import sync_folder
+from satchel.config.locks import FileLock
 from satchel.errors import EmbedderError
 from satchel.models.embedding.fetching import COPY_BYTES, Fetching, FileSource, Progress, SourceFailed
 from satchel.models.embedding.records import MINILM_WEIGHTS, ModelFiles, WeightFile
@@ -174,26 +175,17 @@ def _install(fresh: Path, folder: Path) -> Path:
         # Incomplete, or `find_weights` would have found it. Remove it: a rename replaces only empty folders.
         shutil.rmtree(folder)
     fresh.rename(folder)
-    descriptor = os.open(folder.parent, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    sync_folder(folder.parent)
     return folder
 
 
 @contextlib.contextmanager
 def _locked(path: Path, check_cancelled: Callable[[], None]) -> Iterator[None]:
     """Hold the lock, waiting while another process fetches. The system releases it if the process dies."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    while (lock := FileLock.take(path)) is None:
+        check_cancelled()
+        time.sleep(_LOCK_POLL_S)
     try:
-        while True:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                check_cancelled()
-                time.sleep(_LOCK_POLL_S)
         yield
     finally:
-        os.close(descriptor)
+        lock.release()

@@ -6,7 +6,6 @@ that memory is loaded once and not for each message.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import signal
 import time
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from satchel.clock import SystemClock
+from satchel.config.locks import FileLock
 from satchel.runtime.serving import HOOKS_FILE, Serving, serving
 from satchel.version import __version__
 
@@ -49,29 +49,22 @@ def answering_server(
     with suppress(OSError):
         failed.parent.mkdir(mode=0o700, exist_ok=True)
     # One hook starts it, and those of other conversations wait with it.
-    descriptor = os.open(home / "agents" / "serve.starting", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    lock = FileLock.take(home / "agents" / "serve.starting")
     started = False
     try:
-        if _is_first(descriptor):
+        if lock is not None:
             _start(home, environ, found, left_s)
         while not started and left_s() > 0:
             time.sleep(_LOOK_S)
             found = serving(home, file=HOOKS_FILE)
             started = found is not None and found.version == __version__
     finally:
-        os.close(descriptor)
+        if lock is not None:
+            lock.release()
         if not started:
             with suppress(OSError):
                 failed.touch(mode=0o600)
     return found if started else None
-
-
-def _is_first(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def _start(home: Path, environ: Mapping[str, str], old: Serving | None, left_s: Callable[[], float]) -> None:

@@ -286,11 +286,11 @@ def _without_hooks(text: str, where: str, keep: Sequence[str], program: Program)
         group = groups.items[group_at]
         inner = group.get("hooks")
         assert inner is not None
-        if len(inner.items) > 1:
+        if len(inner.parts) > 1:
             text = jsonc.without_item(text, inner, hook_at)
-        elif len(groups.items) > 1:
+        elif len(groups.parts) > 1:
             text = jsonc.without_item(text, groups, group_at)
-        elif len(hooks.members) > 1:
+        elif len(hooks.parts) > 1:
             text = jsonc.without_member(text, hooks, event)
         else:
             text = jsonc.without_member(text, root, "hooks")
@@ -299,7 +299,7 @@ def _without_hooks(text: str, where: str, keep: Sequence[str], program: Program)
 def _outdated(
     hooks: jsonc.Node, where: str, keep: Sequence[str], program: Program
 ) -> tuple[str, int, int] | None:
-    for event, _, groups in hooks.members:
+    for event, _, groups in hooks.parts:
         seen = False
         for group_at, group in enumerate(_array(groups, where, f'"hooks"."{event}"').items):
             inner = group.get("hooks") if group.kind == "object" else None
@@ -357,7 +357,7 @@ def _servers_edit(program: Program, *, remove: bool) -> _Edit:
             return text if remove else _refuse(where, "mcpServers")
         if not remove:
             return text if known.plain() == entry else jsonc.with_value(text, known, entry)
-        if len(servers.members) > 1:
+        if len(servers.parts) > 1:
             return jsonc.without_member(text, servers, _NAME)
         return jsonc.without_member(text, root, "mcpServers")
 

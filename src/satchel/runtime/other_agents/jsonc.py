@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 from satchel.errors import ConfigError
@@ -22,30 +21,31 @@ class Node(NamedTuple):
 
     Attributes:
         start: Its first character; `end` is after its last one.
-        value: Of a string, number, boolean or null; of others None.
-        members: Of an object: the key, where the key begins, and the value.
-        items: Of an array.
         kind: "object", "array" or "plain".
+        value: Of a string, number, boolean or null; of others None.
+        parts: Of an object, the members: the key, where the key begins, and the value. Of an array, the items, with "".
     """
 
     start: int
     end: int
     kind: str
     value: Any = None
-    members: tuple[tuple[str, int, Node], ...] = ()
-    items: tuple[Node, ...] = ()
+    parts: tuple[tuple[str, int, Node], ...] = ()
+
+    @property
+    def items(self) -> tuple[Node, ...]:
+        """The values in an array or object."""
+        return tuple(node for _, _, node in self.parts)
 
     def get(self, key: str) -> Node | None:
         """The member of an object with this key; of several the last, as programs read it."""
-        return next((node for name, _, node in reversed(self.members) if name == key), None)
+        return next((node for name, _, node in reversed(self.parts) if name == key), None)
 
     def plain(self) -> Any:
         """The value as Python data."""
         if self.kind == "object":
-            return {name: node.plain() for name, _, node in self.members}
-        if self.kind == "array":
-            return [node.plain() for node in self.items]
-        return self.value
+            return {name: node.plain() for name, _, node in self.parts}
+        return [node.plain() for node in self.items] if self.kind == "array" else self.value
 
 
 def parse(text: str, where: str) -> Node:
@@ -67,15 +67,12 @@ def with_member(text: str, node: Node, key: str, value: Any) -> str:
     """The text with a member added to the end of an object."""
     if node.start == node.end:  # an empty file
         return json.dumps({key: value}, indent=2, ensure_ascii=False) + "\n"
-    entry = f"{json.dumps(key, ensure_ascii=False)}: "
-    return _added(
-        text, node, entry, value, [at for _, at, _ in node.members], [one for _, _, one in node.members]
-    )
+    return _added(text, node, f"{json.dumps(key, ensure_ascii=False)}: ", value)
 
 
 def with_item(text: str, node: Node, value: Any) -> str:
     """The text with an item added to the end of an array."""
-    return _added(text, node, "", value, [one.start for one in node.items], node.items)
+    return _added(text, node, "", value)
 
 
 def with_value(text: str, node: Node, value: Any) -> str:
@@ -85,19 +82,11 @@ def with_value(text: str, node: Node, value: Any) -> str:
 
 def without_member(text: str, node: Node, key: str) -> str:
     """The text without a member of an object."""
-    spans = [(at, one.end) for _, at, one in node.members]
-    place = max(place for place, (name, _, _) in enumerate(node.members) if name == key)
-    return _removed(text, node, spans, place)
+    return without_item(text, node, max(at for at, (name, _, _) in enumerate(node.parts) if name == key))
 
 
-def without_item(text: str, node: Node, place: int) -> str:
-    """The text without an item of an array."""
-    return _removed(text, node, [(one.start, one.end) for one in node.items], place)
-
-
-def _added(
-    text: str, node: Node, entry: str, value: Any, starts: Sequence[int], nodes: Sequence[Node]
-) -> str:
+def _added(text: str, node: Node, entry: str, value: Any) -> str:
+    starts, nodes = [start for _, start, _ in node.parts], node.items
     is_flat = bool(nodes) and "\n" not in text[node.start : starts[0]]
     outer = _indent_at(text, node.start)
     step = _step_of(text)
@@ -122,7 +111,9 @@ def _added(
     return f"{text[:last]},{comment}{newline}{written}{rest[len(comment) :]}{text[node.end - 1 :]}"
 
 
-def _removed(text: str, node: Node, spans: Sequence[tuple[int, int]], place: int) -> str:
+def without_item(text: str, node: Node, place: int) -> str:
+    """The text without an item of an array, or a member of an object, by its place."""
+    spans = [(start, one.end) for _, start, one in node.parts]
     start, end = spans[place]
     if len(spans) == 1:
         before, after = text[: node.start + 1], text[node.end - 1 :]
@@ -131,14 +122,10 @@ def _removed(text: str, node: Node, spans: Sequence[tuple[int, int]], place: int
     if place + 1 < len(spans):
         return text[:start] + text[spans[place + 1][0] :]
     # The last one goes with the comma before it, unless a trailing comma follows.
-    comma = _comma_in(text, end, node.end - 1)
-    previous = spans[place - 1][1]
-    if comma is not None:
-        first = _comma_in(text, previous, start)
-        assert first is not None
-        return text[: first + 1] + text[comma + 1 :]
-    first = _comma_in(text, previous, start)
+    first, comma = _comma_in(text, spans[place - 1][1], start), _comma_in(text, end, node.end - 1)
     assert first is not None
+    if comma is not None:
+        return text[: first + 1] + text[comma + 1 :]
     comment = text[first + 1 : start].split("\n", 1)[0].rstrip()
     return text[:first] + comment + text[end:]
 
@@ -187,63 +174,38 @@ def _value(text: str, at: int, where: str, depth: int) -> Node:
             return Node(at, found.end(), "plain", json.loads(found[0]))
         except ValueError:
             raise _wrong(text, at, where, "an invalid string") from None
-    if char == "{":
-        members = tuple(_members(text, at, where, depth))
-        return Node(
-            at,
-            _closed(text, at, members[-1][2].end if members else at + 1, "}", where),
-            "object",
-            members=members,
-        )
-    if char == "[":
-        items = tuple(_items(text, at, where, depth))
-        return Node(
-            at, _closed(text, at, items[-1].end if items else at + 1, "]", where), "array", items=items
-        )
+    if char in ("{", "["):
+        return _container(text, at, where, depth)
     found = _PLAIN.match(text, at)
     if found is None:
         raise _wrong(text, at, where, "expected a value")
     return Node(at, found.end(), "plain", json.loads(found[0]))
 
 
-def _members(text: str, at: int, where: str, depth: int) -> Iterator[tuple[str, int, Node]]:
-    at = _after_space(text, at + 1)
-    while text[at : at + 1] not in ("}", ""):
-        key = _STRING.match(text, at)
-        if key is None:
-            raise _wrong(text, at, where, "expected a key")
-        colon = _after_space(text, key.end())
-        if text[colon : colon + 1] != ":":
-            raise _wrong(text, colon, where, "expected a colon after a key")
-        node = _value(text, _after_space(text, colon + 1), where, depth + 1)
-        yield json.loads(key[0]), at, node
-        at = _next(text, node.end, "}", where)
-
-
-def _items(text: str, at: int, where: str, depth: int) -> Iterator[Node]:
-    at = _after_space(text, at + 1)
-    while text[at : at + 1] not in ("]", ""):
+def _container(text: str, start: int, where: str, depth: int) -> Node:
+    kind, closing = ("object", "}") if text[start] == "{" else ("array", "]")
+    parts: list[tuple[str, int, Node]] = []
+    at = _after_space(text, start + 1)
+    while text[at : at + 1] not in (closing, ""):
+        begin, key = at, ""
+        if kind == "object":
+            found = _STRING.match(text, at)
+            if found is None:
+                raise _wrong(text, at, where, "expected a key")
+            key, at = json.loads(found[0]), _after_space(text, found.end())
+            if text[at : at + 1] != ":":
+                raise _wrong(text, at, where, "expected a colon after a key")
+            at = _after_space(text, at + 1)
         node = _value(text, at, where, depth + 1)
-        yield node
-        at = _next(text, node.end, "]", where)
-
-
-def _next(text: str, at: int, closing: str, where: str) -> int:
-    at = _after_space(text, at)
-    if text[at : at + 1] == ",":
-        return _after_space(text, at + 1)
-    if text[at : at + 1] != closing:
-        raise _wrong(text, at, where, f"expected a comma or {closing!r}")
-    return at
-
-
-def _closed(text: str, start: int, at: int, closing: str, where: str) -> int:
-    at = _after_space(text, at)
-    if text[at : at + 1] == ",":
-        at = _after_space(text, at + 1)
+        parts.append((key, begin, node))
+        at = _after_space(text, node.end)
+        if text[at : at + 1] == ",":
+            at = _after_space(text, at + 1)
+        elif text[at : at + 1] != closing:
+            raise _wrong(text, at, where, f"expected a comma or {closing!r}")
     if text[at : at + 1] != closing:
         raise _wrong(text, start, where, f"no {closing!r} to what begins here")
-    return at + 1
+    return Node(start, at + 1, kind, parts=tuple(parts))
 
 
 def _wrong(text: str, at: int, where: str, what: str) -> ConfigError:

@@ -17,6 +17,7 @@ from anyio.abc import TaskGroup
 
 from satchel.config import Settings
 from satchel.errors import SatchelError
+from satchel.plain import json_in
 from satchel.runtime.server_api import http_client, sent_events
 from satchel.runtime.serving import Serving, serving
 from satchel.runtime.stdio import Lines, has_plain_id, refusal
@@ -307,10 +308,7 @@ async def _events(answer: httpx2.Response) -> AsyncIterator[str]:
 
 def _parsed(text: str) -> dict[str, Any]:
     """A message; empty if it is none."""
-    try:
-        said = json.loads(text)
-    except (ValueError, RecursionError):
-        return {}
+    said = json_in(text)
     return said if isinstance(said, dict) else {}
 
 

@@ -13,7 +13,8 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, TypeAlias
-from urllib.parse import unquote
+
+from satchel.tools.input_schema import target_of
 
 __all__ = ["Field", "FieldKind", "Filled", "fields_of", "filled", "place_problems", "read_fields"]
 
@@ -162,7 +163,7 @@ class _Reader:
             reference = part.get("$ref")
             if isinstance(reference, str):
                 rest = {key: value for key, value in part.items() if key != "$ref"}
-                found = _at(self._root, reference)
+                found = target_of(self._root, reference)
                 part = {**found, **rest} if isinstance(found, Mapping) else {}
                 continue
             kinds = part.get("type")
@@ -213,22 +214,6 @@ def _with_value(field: Field, value: object) -> Field:
         case _:
             # A browser's own fields show nothing that isn't in their format.
             return replace(field, value=_shown(value), input_type="text")
-
-
-def _at(root: object, reference: str) -> object:
-    """The target of a reference inside a schema; None if there is none."""
-    if reference != "#" and not reference.startswith("#/"):
-        return None
-    place = root
-    for step in unquote(reference[2:]).split("/") if reference != "#" else ():
-        step = step.replace("~1", "/").replace("~0", "~")
-        if isinstance(place, Mapping):
-            place = place.get(step)
-        elif isinstance(place, list | tuple) and re.fullmatch(r"\d{1,6}", step) and int(step) < len(place):
-            place = place[int(step)]
-        else:
-            return None
-    return place
 
 
 def _options(schema: Mapping[str, Any]) -> tuple[tuple[str, str], ...] | None:

@@ -9,6 +9,8 @@ from typing import Any, Final
 
 import httpx2
 
+from satchel.plain import json_in
+
 __all__ = ["AnswerCollector", "ProviderAnswer"]
 
 _MOST_BYTES: Final = 16_000_000
@@ -84,7 +86,7 @@ def _text_of(response: httpx2.Response) -> str:
 def _events(lines: Iterable[str]) -> Iterator[Mapping[str, Any]]:
     for line in lines:
         if line.startswith("data:"):
-            event = _parsed(line[5:])
+            event = json_in(line[5:])
             if isinstance(event, dict):
                 yield event
 
@@ -110,7 +112,7 @@ def _read_stream(events: Iterable[Mapping[str, Any]]) -> ProviderAnswer:
             case _:
                 pass
     return _answer_of(
-        texts.values(), [_parsed(text) for text in inputs.values()], reason if is_complete else None
+        texts.values(), [json_in(text) for text in inputs.values()], reason if is_complete else None
     )
 
 
@@ -136,10 +138,3 @@ def _answer_of(texts: Iterable[str], inputs: Iterable[Any], reason: object) -> P
         is_final=reason in ("end_turn", "stop_sequence", "max_tokens"),
         arguments=tuple(arguments[:_MOST_ARGUMENTS]),
     )
-
-
-def _parsed(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return None

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 __all__ = ["RawMessages"]
 
@@ -18,12 +18,16 @@ _DECODER: Final = json.JSONDecoder()
 _SPACE: Final = re.compile(r"[ \t\n\r]*")
 
 
-@dataclass(frozen=True, slots=True)
-class _Span:
+class _Part(NamedTuple):
+    """A member of an object or an item of an array, and where its value stands in the text."""
+
+    name: str
+    value: Any
     start: int
     end: int
 
 
+@dataclass(frozen=True, slots=True)
 class RawMessages:
     """The messages of a request, and their positions in its text.
 
@@ -32,91 +36,62 @@ class RawMessages:
         messages: The messages as they were sent.
     """
 
-    def __init__(
-        self, text: str, fields: Mapping[str, Any], messages: list[Mapping[str, Any]], spans: list[_Span]
-    ) -> None:
-        """Use `read`."""
-        self.fields = fields
-        self.messages = messages
-        self._text = text
-        self._spans = spans
+    fields: Mapping[str, Any]
+    messages: list[Mapping[str, Any]]
+    _text: str
+    _starts: list[int]
 
     @classmethod
     def read(cls, body: bytes) -> RawMessages | None:
         """Read a body; None if it is not a request with messages, so that the provider reports the error."""
         try:
             text = body.decode()
-            return cls._read(text)
+            parts = list(_parts(text, _after_space(text, 0), "{}"))
+            fields = {part.name: part.value for part in parts if part.name != "messages"}
+            (own,) = (part for part in parts if part.name == "messages")
+            found = list(_parts(text, own.start, "[]"))
         except (ValueError, RecursionError):
             return None
-
-    @classmethod
-    def _read(cls, text: str) -> RawMessages | None:
-        fields: dict[str, Any] = {}
-        messages: list[Mapping[str, Any]] = []
-        spans: list[_Span] = []
-        at = _open(text, _after_space(text, 0), "{")
-        is_first, has_messages = True, False
-        while (at := _next(text, at, "}", is_first=is_first)) >= 0:
-            is_first = False
-            name, at = _name(text, at)
-            if name == "messages":
-                if has_messages:
-                    return None
-                has_messages = True
-                at = cls._read_messages(text, at, messages, spans)
-                if at < 0:
-                    return None
-            else:
-                fields[name], at = _DECODER.raw_decode(text, at)
-        return cls(text, fields, messages, spans) if messages else None
-
-    @staticmethod
-    def _read_messages(text: str, at: int, messages: list[Mapping[str, Any]], spans: list[_Span]) -> int:
-        """Read the array; returns where it ends, or -1 if something in it is no message."""
-        start = at
-        at = _open(text, at, "[")
-        is_first = True
-        while (following := _next(text, at, "]", is_first=is_first)) >= 0:
-            is_first = False
-            message, at = _DECODER.raw_decode(text, following)
-            if not isinstance(message, dict):
-                return -1
-            messages.append(message)
-            spans.append(_Span(following, at))
-        return _DECODER.raw_decode(text, start)[1] if is_first else _after_space(text, at) + 1
+        if not found or not all(isinstance(part.value, dict) for part in found):
+            return None
+        return cls(fields, [part.value for part in found], text, [part.start for part in found])
 
     def with_blocks(self, blocks: Mapping[int, str]) -> bytes:
-        """The body with a text block at the end of some messages, by their numbers."""
+        """The body with a text block at the end of some messages, by their numbers. A message without content, or with
+        several, stays as it is.
+        """
         text, parts, at = self._text, [], 0
         for number in sorted(blocks):
-            span = self._content(number)
-            if span is None:
+            found = [part for part in _parts(text, self._starts[number], "{}") if part.name == "content"]
+            if len(found) != 1:
                 continue
             block = json.dumps({"type": "text", "text": blocks[number]}, ensure_ascii=False)
-            content = text[span.start : span.end]
+            content = text[found[0].start : found[0].end]
             if content.startswith('"'):
-                parts += [text[at : span.start], f'[{{"type": "text", "text": {content}}}, {block}]']
+                parts += [text[at : found[0].start], f'[{{"type": "text", "text": {content}}}, {block}]']
             else:
                 inner = content[:-1].rstrip(" \t\n\r")
-                parts += [text[at : span.start], inner, "" if inner == "[" else ", ", block, "]"]
-            at = span.end
+                parts += [text[at : found[0].start], inner, "" if inner == "[" else ", ", block, "]"]
+            at = found[0].end
         return "".join([*parts, text[at:]]).encode()
 
-    def _content(self, number: int) -> _Span | None:
-        """The position of a message's content; None if there is none, or more than one."""
-        found = None
-        at = _open(self._text, self._spans[number].start, "{")
-        is_first = True
-        while (at := _next(self._text, at, "}", is_first=is_first)) >= 0:
-            is_first = False
-            name, at = _name(self._text, at)
-            start, (_, at) = at, _DECODER.raw_decode(self._text, at)
-            if name == "content":
-                if found is not None:
-                    return None
-                found = _Span(start, at)
-        return found
+
+def _parts(text: str, at: int, brackets: str) -> Iterator[_Part]:
+    """The parts of the object or array that begins at a place; the names of an array's items are "".
+
+    Raises:
+        ValueError: It is none.
+    """
+    at = _after(text, at, brackets[0])
+    is_first = True
+    while text[at : at + 1] != brackets[1]:
+        at, is_first, name = at if is_first else _after(text, at, ","), False, ""
+        if brackets == "{}":
+            name, at = _DECODER.raw_decode(text, at)
+            at = _after(text, _after_space(text, at), ":")
+        value, end = _DECODER.raw_decode(text, at)
+        yield _Part(name, value, at, end)
+        at = _after_space(text, end)
 
 
 def _after_space(text: str, at: int) -> int:
@@ -124,23 +99,8 @@ def _after_space(text: str, at: int) -> int:
     return found.end() if found is not None else at
 
 
-def _open(text: str, at: int, bracket: str) -> int:
-    if text[at : at + 1] != bracket:
-        raise ValueError(f"no {bracket} at {at}")
-    return at + 1
-
-
-def _next(text: str, at: int, closing: str, *, is_first: bool) -> int:
-    """Where the next element begins; -1 at the end of the object or array."""
-    at = _after_space(text, at)
-    if text[at : at + 1] == closing:
-        return -1
-    return at if is_first else _after_space(text, _open(text, at, ","))
-
-
-def _name(text: str, at: int) -> tuple[str, int]:
-    """A name in an object, and where its value begins."""
-    if text[at : at + 1] != '"':
-        raise ValueError(f"no name at {at}")
-    name, at = _DECODER.raw_decode(text, at)
-    return name, _after_space(text, _open(text, _after_space(text, at), ":"))
+def _after(text: str, at: int, sign: str) -> int:
+    """What follows a sign and the space after it."""
+    if text[at : at + 1] != sign:
+        raise ValueError(f"no {sign} at {at}")
+    return _after_space(text, at + 1)

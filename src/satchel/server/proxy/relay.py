@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Final
 
 import anyio
@@ -15,7 +16,7 @@ from starlette.types import Receive, Scope, Send
 from satchel.server.json_answers import JsonAnswer
 from satchel.server.metrics import Metrics
 from satchel.server.proxy.provider_answer import AnswerCollector, ProviderAnswer
-from satchel.server.streams import Stopping
+from satchel.server.streams import Stopping, sent, until_gone
 from satchel.server.v1_errors import v1_fields
 
 __all__ = ["OF_CONNECTION", "Header", "RelayedResponse", "passed_on", "upstream_client"]
@@ -28,7 +29,6 @@ _CONNECT_WAIT_S: Final = 10.0
 _READ_WAIT_S: Final = 600.0
 """The limit of the official clients: a model may think for minutes before its first word."""
 _WRITE_WAIT_S: Final = 60.0
-_SEND_WAIT_S: Final = 60.0
 _MOST_CONNECTIONS: Final = 200
 OF_CONNECTION: Final = frozenset(
     {
@@ -120,17 +120,12 @@ class RelayedResponse(Response):
         try:
             async with anyio.create_task_group() as group:
 
-                async def until_gone() -> None:
-                    while (await receive())["type"] != "http.disconnect":
-                        pass
+                async def until(end: Callable[[], Awaitable[None]]) -> None:
+                    await end()
                     group.cancel_scope.cancel()
 
-                async def until_stopped() -> None:
-                    await self._stopping.wait()
-                    group.cancel_scope.cancel()
-
-                group.start_soon(until_gone)
-                group.start_soon(until_stopped)
+                group.start_soon(until, partial(until_gone, receive))
+                group.start_soon(until, self._stopping.wait)
                 try:
                     answer = await self._client.send(self._request, stream=True)
                     try:
@@ -163,10 +158,8 @@ class RelayedResponse(Response):
         async for piece in answer.aiter_raw():
             if collector is not None:
                 collector.take(piece)
-            with anyio.move_on_after(_SEND_WAIT_S) as sending:
-                await send({"type": "http.response.body", "body": piece, "more_body": True})
-            if sending.cancelled_caught:
-                return  # The client reads nothing any more, even if its connection is open.
+            if not await sent(send, piece):
+                return
         if collector is not None and self._heard is not None:
             with anyio.CancelScope(shield=True):
                 await self._heard(collector.read())

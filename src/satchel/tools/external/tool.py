@@ -13,6 +13,7 @@ import anyio
 import anyio.lowlevel
 
 from satchel.errors import SandboxError
+from satchel.plain import json_in
 from satchel.sandbox.process import ProcessResult, StreamName
 from satchel.tools.boxed import Workspaces
 from satchel.tools.boxed.notes import Refusals, refusal_notes
@@ -259,10 +260,7 @@ def _progress_in(line: bytes) -> Mapping[str, Any] | None:
     text = line.strip()
     if not text.startswith(b"{") or len(text) > MAX_LINE_BYTES or b'"progress"' not in text:
         return None
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        return None
+    value = json_in(text)
     return {"progress": value["progress"]} if isinstance(value, dict) and "progress" in value else None
 
 

@@ -16,6 +16,7 @@ from itertools import pairwise
 from typing import Any, Literal, TypeAlias
 from urllib.parse import urlsplit
 
+from satchel.plain import json_in
 from satchel.tools.port import Question
 from satchel.tools.visible import hidden_in, visible
 
@@ -238,10 +239,7 @@ def _fields_in(elicitation: Elicitation, said: str) -> dict[str, Any] | str:
     """The words for each field, not yet converted; or why they can't be read."""
     names = list(elicitation.fields)
     if said.startswith("{"):
-        try:
-            value = json.loads(said)
-        except (ValueError, RecursionError):
-            value = None
+        value = json_in(said)
         if isinstance(value, dict) and (len(names) > 1 or set(value) <= set(names)):
             unknown = [name for name in value if name not in elicitation.fields]
             return f"there is no field {unknown[0]!r}" if unknown else value

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from satchel.messages import FileBlock
+from satchel.plain import json_in
 from satchel.tools.kept import keep, kept_path
 from satchel.tools.mcp.offers import MAX_URI
 from satchel.tools.port import ToolContext, ToolResult
@@ -59,12 +60,8 @@ async def tool_result(raw: Mapping[str, Any], context: ToolContext) -> ToolResul
 
 def _says(parts: Sequence[str], data: Any) -> bool:
     """Whether the text already holds the structured content: servers send both, for older clients."""
-    for part in parts:
-        try:
-            if json.loads(part) == data:
-                return True
-        except (ValueError, RecursionError):
-            continue
+    if any(json_in(part) == data for part in parts):
+        return True
     # {"result": "text"} is how the SDK wraps a plain value.
     return isinstance(data, Mapping) and len(data) == 1 and str(next(iter(data.values()))) == "\n".join(parts)
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from satchel.plain import json_in
 from satchel.tools.box import Box
 from satchel.tools.kept import write_kept
 from satchel.tools.mcp.definitions import ServerDefinition
@@ -59,21 +60,18 @@ class PendingCall:
     @classmethod
     def read(cls, text: str) -> PendingCall | None:
         """Read it from JSON; None if it is something else."""
-        try:
-            match json.loads(text):
-                case {
-                    "tool": str(tool), "input": dict(input), "key": str(key), "server": str(server),
-                    "asked": dict(asked), "state": str() | None as state, **rest,
-                }:  # fmt: skip
-                    elicitation = Elicitation.read(server, asked)
-                    return cls(
-                        tool=tool, input=input, key=key, elicitation=elicitation, state=state,
-                        box=_read_box(rest.get("box")),
-                    )  # fmt: skip
-                case _:
-                    return None
-        except (ValueError, RecursionError):
-            return None
+        match json_in(text):
+            case {
+                "tool": str(tool), "input": dict(input), "key": str(key), "server": str(server),
+                "asked": dict(asked), "state": str() | None as state, **rest,
+            }:  # fmt: skip
+                elicitation = Elicitation.read(server, asked)
+                return cls(
+                    tool=tool, input=input, key=key, elicitation=elicitation, state=state,
+                    box=_read_box(rest.get("box")),
+                )  # fmt: skip
+            case _:
+                return None
 
 
 def _read_box(written: object) -> Box | None:
