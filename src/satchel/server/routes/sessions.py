@@ -245,8 +245,8 @@ async def events(
 ) -> Response:
     """Stream every event of a conversation, with its number as id: turns, questions, posts, notices.
 
-    An event that is not logged (`text_delta`, `tool_progress`, …) has the number of the one before it. The stream ends
-    with the session.
+    An event that is not logged (`text_delta`, `tool_progress`, …) has the number of the one before it. While
+    another process has the conversation open, those that are logged come a second later.
     """
     after_seq = _number(last_event_id) if last_event_id is not None else after
     following = _followed(service, await _full_id(service, id), after_seq, interactive)
