@@ -543,3 +543,23 @@ async def test_who_joins_an_open_session_takes_it_as_it_is(tmp_path: Path) -> No
         assert (await satchel.session(session.id)).mode == "plan"
         with pytest.raises(UsageError, match="takes it as it is"):
             await satchel.session(session.id, mode="bypass")
+
+
+@requirement("storage:postgres:servers")
+async def test_a_session_is_handed_over_only_while_nobody_needs_it(tmp_path: Path) -> None:
+    go_on = anyio.Event()
+    async with opened(tmp_path, ScriptedModel(["One.", Reply(text="Two.", before=go_on.wait)])) as satchel:
+        session = await satchel.session()
+        await (await session.start("Hello")).result()
+        assert not await satchel.hand_over(session.id)
+        session.is_spare = True
+        running = await session.start("And?")
+        assert not await satchel.hand_over(session.id)
+        go_on.set()
+        await running.result()
+        with anyio.fail_after(60):
+            while not await satchel.hand_over(session.id):
+                await anyio.wait_all_tasks_blocked()
+        assert session.is_closed
+        assert not satchel.has_open(session.id)
+        assert (await satchel.session(session.id)).turns == 2

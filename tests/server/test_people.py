@@ -25,6 +25,7 @@ from sqlalchemy.engine import make_url
 
 from satchel.errors import StorageError
 from satchel.processes import has_ended
+from satchel.runtime.people import People
 from satchel.runtime.serving import read_token
 from satchel.storage.roles import add_role, drop_role
 from tests.postgresql import server_of
@@ -239,6 +240,23 @@ def test_quotas_hold_whatever_the_person_writes_into_the_settings(house: Househo
         assert [one["name"] for one in listed] == ["ann", "bob"]
         assert listed[0]["used_mb"] > 0
         assert listed[0]["usd_today"] is not None
+
+
+@requirement("people:passkeys")
+def test_the_administrator_lists_and_removes_a_persons_passkeys(house: Household) -> None:
+    def key(id: str, name: str) -> dict[str, object]:
+        return {"id": id, "key": SECRET, "count": 0, "origin": house.url, "name": name, "added": "2026-11-29"}
+
+    added = key("phone-1", "Phone"), key("phone-2", "Old phone")
+    People(house.home).change_passkeys("ann", lambda _: added)
+    assert "2 passkeys of ann begin with 'phone'" in house.run(
+        "user", "passkeys", "ann", "--remove", "phone", code=2
+    )
+    assert "Old phone" in house.run("user", "passkeys", "ann")
+    assert SECRET not in house.run("user", "passkeys", "ann", "--json")
+    house.run("user", "passkeys", "ann", "--remove", "phone-2")
+    assert [one["name"] for one in json.loads(house.run("user", "passkeys", "ann", "--json"))] == ["Phone"]
+    assert [one["id"] for one in People(house.home).get("ann").passkeys] == ["phone-1"]
 
 
 @requirement("people:metrics")

@@ -222,7 +222,10 @@ async def main() -> None:
     held = Held()
     if sys.argv[2] == "free":
         held.go_on.set()
-    settings = settings_in(Path(sys.argv[1]), **{"server__port": 0, "agent__mode": "bypass"})
+    database = sys.argv[3]
+    settings = settings_in(
+        Path(sys.argv[1]), **{"server__port": 0, "agent__mode": "bypass", "database": database}
+    )
     async with Satchel.open(settings, model=scripted(held), embedder=HashingEmbedder()) as satchel:
         await serve(satchel, tell=lambda line: print(line, flush=True))
 
@@ -231,10 +234,15 @@ anyio.run(main)
 
 
 @contextmanager
-def process(folder: Path, how: str) -> Iterator[tuple[subprocess.Popen[str], httpx2.Client]]:
+def process(
+    folder: Path, how: str, *, database: str = ""
+) -> Iterator[tuple[subprocess.Popen[str], httpx2.Client]]:
     """A server in a process of its own, and a client."""
     running = subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, str(folder), how], stdout=subprocess.PIPE, text=True, cwd=Path.cwd()
+        [sys.executable, "-c", PROGRAM, str(folder), how, database],
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=Path.cwd(),
     )
     try:
         assert running.stdout is not None

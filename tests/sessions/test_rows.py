@@ -115,6 +115,59 @@ async def test_a_second_writer_is_told_who_has_the_session_and_gets_it_when_the_
         assert await a.writer("s1") is None
 
 
+@requirement("storage:postgres:servers")
+async def test_who_gives_a_session_up_is_asked_for_it_and_answers(url: str, tmp_path: Path) -> None:
+    async with machine(url, tmp_path / "a") as a, machine(url, tmp_path / "b") as b:
+        a.hand_over()
+        journal = await a.create("/w", session_id="s1")
+        await journal.append([started("s1", "/w"), note("first")])
+        assert (await a.asked(), await b.writer("s1", keeps=True)) == ([], None)
+
+        async def answer(busy: bool) -> None:
+            while await a.asked() != ["s1"]:
+                await anyio.lowlevel.checkpoint()
+            await (a.refuse("s1") if busy else journal.aclose())
+
+        with anyio.fail_after(60):
+            async with anyio.create_task_group() as group:
+                group.start_soon(answer, True)
+                with pytest.raises(SessionInUse, match=rf"busy in process {os.getpid()}: a turn"):
+                    await b.open("s1")
+            async with anyio.create_task_group() as group:
+                group.start_soon(answer, False)
+                async with await b.open("s1") as later:
+                    await later.append([note("second")])
+                    # It has another writer, which gives it up to nobody.
+                    with pytest.raises(SessionInUse, match="is already open|is open in"):
+                        await a.open("s1")
+        assert await texts(a, "s1") == ["first", "second"]
+
+
+@requirement("storage:postgres:servers")
+async def test_the_sessions_of_a_killed_server_on_another_machine_are_waited_for(
+    url: str, tmp_path: Path
+) -> None:
+    async with machine(url, tmp_path / "a") as a, machine(url, tmp_path / "b") as b:
+        a.hand_over()
+        journal = await a.create("/w", session_id="s1")
+        await journal.append([started("s1", "/w"), note("first")])
+        move_elsewhere(url)
+
+        async def end() -> None:
+            while run(url, "SELECT count(*) FROM conversations WHERE handover = 2") != [(1,)]:
+                await anyio.lowlevel.checkpoint()
+            run(url, "UPDATE conversations SET until = 0")
+
+        with anyio.fail_after(60):
+            async with anyio.create_task_group() as group:
+                group.start_soon(end)
+                async with await b.open("s1") as later:
+                    with pytest.raises(SessionInUse, match="taken over"):
+                        await journal.append([note("lost")])
+                    await later.append([note("second")])
+        assert await texts(b, "s1") == ["first", "second"]
+
+
 @requirement("storage:postgres:conversations")
 async def test_a_writer_that_waits_for_its_user_keeps_the_session(
     url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

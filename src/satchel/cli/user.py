@@ -28,6 +28,7 @@ from satchel.runtime.person_homes import (
 
 __all__ = ["user"]
 
+_ID_CHARS = 12
 _limits = (
     click.option("--day-usd", type=Text, metavar="USD", help="What models may cost in a day; none lifts it."),
     click.option("--disk-mb", type=Text, metavar="MB", help="How large the folder may get; none lifts it."),
@@ -158,6 +159,35 @@ def token(name: str, revoke: bool) -> None:
         tell(f"{name} has no tokens any more.")
     else:
         say(people.make_token(name))
+
+
+@user.command()
+@click.argument("name", type=Text)
+@click.option(
+    "--remove", "id", type=Text, metavar="ID", help="Remove this one; the beginning of its id is enough."
+)
+@json_option
+def passkeys(name: str, id: str | None) -> None:
+    """List the passkeys of NAME, or remove one, such as that of a lost phone."""
+    people = People(read_settings().home)
+    keys = people.get(name).passkeys
+    if id is not None:
+        found = [key for key in keys if id and key["id"].startswith(id)]
+        if len(found) != 1:
+            raise UsageError(
+                f"{len(found)} passkeys of {name} begin with {id!r}. Leave out --remove to list them."
+            )
+        keys = tuple(found)
+        people.change_passkeys(name, lambda now: [key for key in now if key["id"] != found[0]["id"]])
+    shown = [{field: key[field] for field in ("id", "name", "added", "origin")} for key in keys]
+    if said_json(shown):
+        return
+    if id is not None:
+        tell(f"Removed. Browsers stay logged in until you run `satchel user password {name}`.")
+    elif shown:
+        say_rows([[one["id"][:_ID_CHARS], one["name"], one["added"], one["origin"]] for one in shown])
+    else:
+        tell(f"{name} has no passkeys.")
 
 
 @user.command()

@@ -321,6 +321,11 @@ class SessionHub:
         turn = self._gathered
         return turn.is_written if turn is not None else self.conversation.turns > 0
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether something runs in it, or waits for its turn."""
+        return bool(self._activity or self._line or self.jobs.running)
+
     async def use_scope(self, scope: SessionScope) -> None:
         """Remember with these memories, and follow these instructions, from the next turn on."""
         self.scope.project, self.scope.memory, self.scope.also = scope.project, scope.memory, scope.also

@@ -812,7 +812,7 @@ class Satchel:
 
     async def _note_of(self, session_id: str, event: SessionTitled | SessionFiled) -> None:
         for info in await self.sessions.branches(session_id):
-            hub = self._hubs.get(info.id)
+            hub = await self._open_hub(info.id)
             if hub is not None:
                 await hub.record(event)
             else:
@@ -842,6 +842,22 @@ class Satchel:
                         raise UsageError(f"A turn is running in conversation {session_id}. Cancel it first.")
                 await self._close_hub(hub, "deleted")
             return await self.sessions.delete(session_id)
+
+    async def hand_over(self, session_id: str) -> bool:
+        """Close a session that is open here, so that another process can open it; False if something runs or waits in
+        it, or if a client needs it.
+        """
+        async with self._opening.setdefault(session_id, anyio.Lock()):
+            hub = self._hubs.get(session_id)
+            if hub is None:
+                return True
+            holds = self._holds.get(session_id, ())
+            if hub.is_busy or any(
+                not hold.is_spare or (hold.waits_for_builds and hold.awaits_build) for hold in holds
+            ):
+                return False
+            await self._close_hub(hub, "idle")
+            return True
 
     async def _watch_inbox(self) -> None:
         """Look for posts by other processes, and for the news of builds, while a session is open."""

@@ -44,6 +44,7 @@ class Session:
     Attributes:
         is_interactive: The client follows the events and can answer questions.
         waits_for_builds: The client can't answer, and yet sees a turn that begins by itself, now or later.
+        is_spare: The client doesn't mind if the session is closed, because it opens it again before it does anything.
     """
 
     def __init__(
@@ -52,6 +53,7 @@ class Session:
         """Use `Satchel.session`."""
         self.is_interactive = is_interactive
         self.waits_for_builds = False
+        self.is_spare = False
         self._hub = hub
         self._release = release
         self._is_released = False
@@ -160,6 +162,11 @@ class Session:
     def last_seq(self) -> int:
         """The number of the newest event; see `subscribe`."""
         return self._hub.broadcast.last_seq
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it takes no more messages: it was deleted, or is open elsewhere now."""
+        return self._hub.is_closing
 
     @property
     def running(self) -> RunningTurn | None:

@@ -202,6 +202,8 @@ async def served(
         server = _Server(_config(app.gate, None if given is not None else settings, home))
         async with anyio.create_task_group() as group:
             group.start_soon(app.service.sessions.sweep)
+            if satchel.sessions.is_shared:
+                group.start_soon(app.service.sessions.hand_over)
             # Capture what hooks of other agents queued while no server was running.
             app.service.queue.notify()
             ended = anyio.Event()

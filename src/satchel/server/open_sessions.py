@@ -5,7 +5,7 @@ in its background.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -23,7 +23,8 @@ _IDLE_S: Final = 60.0
 """A session that nobody uses is closed after this: opening it again reads its log, and while it is open here no other
 process can use it."""
 _LOOK_S: Final = 5.0
-
+_ASKED_LOOK_S: Final = 0.5
+"""How often is looked whether other servers ask for sessions."""
 
 _MOST_FAILURES: Final = 1000
 
@@ -107,6 +108,7 @@ class OpenSessions:
         interactive: bool = False,
         terms: str = "",
         keeps_empty: bool = False,
+        follows: bool = False,
         **opening: Any,
     ) -> AsyncIterator[Session]:
         """A session for one request.
@@ -116,6 +118,7 @@ class OpenSessions:
             interactive: The client follows the session and answers its questions.
             terms: A name for what it is opened with; see `terms_of`.
             keeps_empty: Keep it open for a while even if nothing was said in it, because a client will join it.
+            follows: The request only reads its events, so that another server may have it meanwhile.
             opening: What `Satchel.session` takes besides, for one that is not open; an open one keeps its own.
 
         Raises:
@@ -124,9 +127,11 @@ class OpenSessions:
         if session_id is not None and not session_id:
             raise UsageError("The id of the session is empty.")
         session = await self._satchel.session(session_id, interactive=interactive, **opening)
+        session.is_spare = follows
         try:
             yield session
         finally:
+            session.is_spare = True
             session.is_interactive = False
             session.waits_for_builds = interactive
             with anyio.CancelScope(shield=True):
@@ -134,8 +139,8 @@ class OpenSessions:
 
     async def _keep(self, session: Session, terms: str, *, even_empty: bool) -> None:
         """Keep a session open for a while; one hold of each is enough. A session without any message leaves no log."""
-        was_deleted = not self._satchel.has_open(session.id)
-        if was_deleted or (not session.turns and session.running is None and not even_empty):
+        is_empty = not session.turns and session.running is None and not even_empty
+        if session.is_closed or is_empty:
             await session.aclose()
             return
         before = self._kept.get(session.id)
@@ -176,6 +181,23 @@ class OpenSessions:
                 if kept.until_s <= now_s and not is_busy:
                     self._kept.pop(id, None)
                     await kept.session.aclose("idle")
+
+    async def hand_over(self) -> None:
+        """Give up sessions that other servers of the home's database ask for, once nothing runs in them; runs until it
+        is cancelled.
+        """
+        store, busy = self._satchel.sessions, set[str]()
+        store.hand_over()
+        while True:
+            await anyio.sleep(_ASKED_LOOK_S)
+            with suppress(SatchelError):
+                asked = await store.asked()
+                for id in asked:
+                    if await self._satchel.hand_over(id):
+                        await self.close(id)
+                    elif id in busy:  # not what is just ending
+                        await store.refuse(id)
+                busy = {*asked}
 
     async def stop_turns(self) -> int:
         """Interrupt every turn that runs, and wait until each has ended; messages that wait stay in the log.

@@ -8,6 +8,8 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any, Final, assert_never
 
+import anyio
+
 from satchel.errors import SatchelError, UsageError
 from satchel.events import (
     AskedCall,
@@ -39,6 +41,7 @@ from satchel.sessions.view import LastWords, Part, Said, SessionView, ToolCall
 __all__ = ["TurnPosition", "begun_events", "logged_turn", "turn_events"]
 
 _PAGE: Final = 500
+_LOOK_S: Final = 1.0
 _PLACE: Final = re.compile(r"([A-Za-z0-9:-]{1,64})\.(\d{1,15})\.(\d{1,15})\.(\d{1,15})")
 _INTERRUPTED: Final = (
     "The server stopped during this turn. To resume it: POST /api/sessions/ID/resume"
@@ -119,14 +122,20 @@ async def turn_events(
 
 
 async def logged_turn(satchel: Satchel, place: TurnPosition) -> AsyncGenerator[Record, None]:
-    """The records of a turn that doesn't run here, from the log.
+    """The records of a turn that doesn't run here, from the log. One that another process runs is followed there.
 
     Raises:
         NotFound: There is no such session.
         StorageError: The log can't be read.
     """
-    seq, turn = place.first, 0
-    while page := await satchel.sessions.records(place.session_id, after_seq=seq, limit=_PAGE):
+    seq, turn, store, id = place.first, 0, satchel.sessions, place.session_id
+    while True:
+        is_over = satchel.has_open(id) or await store.writer(id) is None
+        page = await store.records(id, after_seq=seq, limit=_PAGE)
+        if is_over and not page:
+            return
+        if not page:
+            await anyio.sleep(_LOOK_S)
         for record in page:
             seq = record.seq
             if isinstance(record.event, TurnStart):

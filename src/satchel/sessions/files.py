@@ -110,8 +110,9 @@ class FileLogs(Logs):
         """See `Logs.hold`."""
         return writer_lock(self._lock_path(session_id), session_id=session_id)
 
-    def writer(self, session_id: str) -> int | None:
+    def writer(self, session_id: str, *, keeps: bool = False) -> int | None:
         """See `Logs.writer`."""
+        del keeps
         return writer_of(self._lock_path(session_id))
 
     def begin(

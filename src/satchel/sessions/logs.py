@@ -63,10 +63,12 @@ class Logs(ABC):
     Attributes:
         root: `SATCHEL_HOME/sessions`.
         is_shared: Whether other machines write logs, too.
+        hands_over: This process gives up what others ask for, once it is idle; see `asked`. Set before the first hold.
     """
 
     root: Path
     is_shared = False
+    hands_over = False
 
     # Reading
 
@@ -114,8 +116,33 @@ class Logs(ABC):
         """
 
     @abstractmethod
-    def writer(self, session_id: str) -> int | None:
-        """The process that writes a session, as its own machine numbers it; None if none does."""
+    def writer(self, session_id: str, *, keeps: bool = False) -> int | None:
+        """The process that writes a session, as its own machine numbers it; None if none does. With `keeps`, one that
+        gives it up counts as none.
+        """
+
+    def ask(self, session_id: str, *, again: bool) -> bool:
+        """Ask the writer of a session to give it up.
+
+        Args:
+            session_id: The full id.
+            again: It was asked before, so that its refusal counts.
+
+        Returns:
+            Whether nobody has it any more. If somebody has, ask again a moment later.
+
+        Raises:
+            SessionInUse: The writer keeps it; the message names its process.
+        """
+        self.hold(session_id).release()
+        return True
+
+    def asked(self) -> list[str]:
+        """The sessions held here that other processes ask for."""
+        return []
+
+    def refuse(self, session_id: str) -> None:  # noqa: B027 - files are never asked for
+        """Tell whoever asks for a session that something runs in it."""
 
     @abstractmethod
     def begin(

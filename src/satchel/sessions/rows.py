@@ -92,6 +92,8 @@ _STORED: Final = ".stored"
 """Is in the folder of the logs once `RowLogs.store_beside` has run on this machine."""
 _NAMING: Final = (TurnStart, Observation, SubAgentEvent, QuestionAsked, TurnEnd)
 """Records that may name files beside the log, or come after such a one."""
+_KEPT, _OFFERED, _ASKED, _BUSY = range(4)
+"""`conversations.handover`: the writer gives it up to nobody, or to whoever asks; somebody asks; it was refused."""
 
 _HEADS = select(conversations)
 _HEAD = Prepared(_HEADS.where(conversations.c.session_id == bindparam("session")))
@@ -485,7 +487,14 @@ class RowLogs(Logs):
             # A lease of this process that isn't held could not be given back.
             if row.writer not in ("", self.me) and row.until > now and not _is_gone(row.writer):
                 raise _in_use(session_id, row.writer)
-            _change(connection, session_id, writer=self.me, epoch=row.epoch + 1, until=now + _LEASE_MS)
+            _change(
+                connection,
+                session_id,
+                writer=self.me,
+                epoch=row.epoch + 1,
+                until=now + _LEASE_MS,
+                handover=self.handover,
+            )
             return int(row.epoch) + 1
 
         lease = _Lease(self, session_id, 0)
@@ -545,14 +554,62 @@ class RowLogs(Logs):
                     )
                 )
 
-    def writer(self, session_id: str) -> int | None:
+    def writer(self, session_id: str, *, keeps: bool = False) -> int | None:
         """See `Logs.writer`."""
+        row = self._held(session_id)
+        if row is None or (keeps and row.handover != _KEPT):
+            return None
+        return int(row.writer.split(" ")[2])
+
+    def _held(self, session_id: str) -> Any:
+        """The row of a session that has a writer; None if nobody writes it."""
         row, now = self.database.read_blocking(
             lambda connection: (_head(connection, session_id), _now(connection))
         )
-        if row is None or not row.writer or row.until <= now or _is_gone(row.writer):
-            return None
-        return int(row.writer.split(" ")[2])
+        is_free = row is None or not row.writer or row.until <= now or _is_gone(row.writer)
+        return None if is_free else row
+
+    @property
+    def handover(self) -> int:
+        """What `conversations.handover` is when this process begins to write."""
+        return _OFFERED if self.hands_over else _KEPT
+
+    def ask(self, session_id: str, *, again: bool) -> bool:
+        """See `Logs.ask`."""
+        row = self._held(session_id)
+        if row is None:
+            return True
+        if row.writer == self.me:  # it is looked at, or just being opened
+            return False
+        if row.handover == _KEPT:
+            raise _in_use(session_id, row.writer)
+        if row.handover == _BUSY and again:
+            raise SessionInUse(
+                f"Session {session_id} is busy in {_who(row.writer)}: a turn, a command or a build runs there. "
+                "Wait until it ends."
+            )
+        if row.handover in (_OFFERED, _BUSY):
+            self._answer(session_id, row.writer, _ASKED)
+        return False
+
+    def asked(self) -> list[str]:
+        """See `Logs.asked`."""
+        with self._leasing:
+            held = [lease.session_id for lease in self._leases]
+        if not held:
+            return []
+        own = conversations.c.session_id.in_(held), conversations.c.writer == self.me
+        query = select(conversations.c.session_id).where(*own, conversations.c.handover == _ASKED)
+        return list(self.database.read_blocking(lambda connection: connection.execute(query).scalars().all()))
+
+    def refuse(self, session_id: str) -> None:
+        """See `Logs.refuse`."""
+        self._answer(session_id, self.me, _BUSY)
+
+    def _answer(self, session_id: str, writer: str, handover: int) -> None:
+        own = conversations.c.session_id == session_id, conversations.c.writer == writer
+        change = update(conversations).where(*own).values(handover=handover)
+        self.database.write_blocking(lambda connection: connection.execute(change))
 
     # Writing
 
@@ -759,7 +816,14 @@ def _numbered(lines: Iterable[LogLine]) -> list[tuple[int, bytes]]:
 
 
 def start_log(
-    connection: Connection, path: Path, root: Path, *, last_seq: int, writer: str = "", epoch: int = 0
+    connection: Connection,
+    path: Path,
+    root: Path,
+    *,
+    last_seq: int,
+    writer: str = "",
+    epoch: int = 0,
+    handover: int = _KEPT,
 ) -> None:
     """Add the row of a log that isn't there.
 
@@ -778,6 +842,7 @@ def start_log(
             writer=writer,
             epoch=epoch,
             until=_NOW + _LEASE_MS if writer else 0,
+            handover=handover,
         )
     )
 
@@ -907,8 +972,16 @@ class RowJournal(Journal):
         """
         row, last_seq = _head(connection, self.session_id), lines[-1][0]
         if row is None and self._seq == 0:
-            generation, me = 1, self._logs.me
-            start_log(connection, self.path, self._logs.root, last_seq=last_seq, writer=me, epoch=1)
+            logs, generation = self._logs, 1
+            start_log(
+                connection,
+                self.path,
+                logs.root,
+                last_seq=last_seq,
+                writer=logs.me,
+                epoch=1,
+                handover=logs.handover,
+            )
         else:
             self._check_own(row)
             generation = row.generation

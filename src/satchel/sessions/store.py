@@ -50,6 +50,9 @@ __all__ = ["SessionStore"]
 
 T = TypeVar("T")
 _OLD_LOCK_S = 3600.0
+_ASK_S = 0.1
+_MOST_ASKS = 400
+"""Another machine that was killed has its sessions for up to 30 seconds."""
 
 
 def _new_id() -> str:
@@ -98,6 +101,11 @@ class SessionStore:
         self._open: dict[str, Journal] = {}
         self.inbox = Inbox(database, clock=clock, new_id=new_id)
         self.client_history = ClientHistory(database, clock=clock)
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether other machines write sessions, too."""
+        return self._logs.is_shared
 
     async def create(self, cwd: Path | str, *, session_id: str | None = None) -> Journal:
         """Begin a session. The first append creates its file.
@@ -233,7 +241,7 @@ class SessionStore:
             StorageUnwritable, StorageError: The log can't be written or read.
         """
         path, full_id = await self._run(lambda: self._find(session_id))
-        hold = await self._run(lambda: self._logs.hold(full_id))
+        hold = await self._hold(full_id)
         costs: dict[str, float] = {}
         cwds: builtins.list[str] = []
 
@@ -438,7 +446,7 @@ class SessionStore:
             StorageUnwritable: The log can't be removed.
         """
         path, full_id = await self._run(lambda: self._find(session_id))
-        hold = await self._run(lambda: self._logs.hold(full_id))
+        hold = await self._hold(full_id)
         try:
             # First, because this can fail: what waits for a session that is gone would stay for ever.
             await self.inbox.remove(full_id)
@@ -604,13 +612,45 @@ class SessionStore:
         """
         return await self._run(self._logs.damaged)
 
-    async def writer(self, session_id: str) -> int | None:
+    async def writer(self, session_id: str, *, keeps: bool = False) -> int | None:
         """The process that has a session open for writing, this one included; None if none has.
 
         Args:
             session_id: The full id.
+            keeps: Leave out a process that gives it up if it is asked and idle.
         """
-        return await self._run(lambda: self._logs.writer(session_id))
+        return await self._run(lambda: self._logs.writer(session_id, keeps=keeps))
+
+    def hand_over(self) -> None:
+        """From now on, sessions that this process opens are given up to processes of other machines that ask for them:
+        the caller looks for `asked` again and again.
+        """
+        self._logs.hands_over = True
+
+    async def asked(self) -> Sequence[str]:
+        """The sessions that are open here and that other processes ask for.
+
+        Raises:
+            StorageError: The database failed.
+        """
+        return await self._run(self._logs.asked)
+
+    async def refuse(self, session_id: str) -> None:
+        """Tell whoever asks for a session that something runs in it. Errors as in `asked`."""
+        await self._run(lambda: self._logs.refuse(session_id))
+
+    async def _hold(self, session_id: str) -> Hold:
+        """Hold a session. A server that has it open is asked for it, and one that was killed is waited for."""
+        for number in range(_MOST_ASKS):
+            if not number or await self._run(partial(self._logs.ask, session_id, again=number > 1)):
+                try:
+                    return await self._run(lambda: self._logs.hold(session_id))
+                except SessionInUse:
+                    if session_id in self._open:
+                        raise
+            else:
+                await anyio.sleep(_ASK_S)
+        return await self._run(lambda: self._logs.hold(session_id))
 
     async def _release(self, hold: Hold) -> None:
         # Also where the caller is cancelled.

@@ -116,6 +116,8 @@ conversations = Table(
     Column("writer", Text, nullable=False),
     Column("epoch", Integer, nullable=False),
     Column("until", BigInteger, nullable=False),
+    # Whether the writer gives it up; see `RowLogs.ask`.
+    Column("handover", Integer, nullable=False, server_default="0"),
 )
 
 # `seq` is the number of the record, or of a line that can't be read.

@@ -401,6 +401,7 @@ CREATE TABLE conversations (
 	writer TEXT COLLATE "C" NOT NULL,
 	epoch INTEGER NOT NULL,
 	until BIGINT NOT NULL,
+	handover INTEGER DEFAULT '0' NOT NULL,
 	PRIMARY KEY (session_id)
 );
 

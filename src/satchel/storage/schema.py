@@ -33,6 +33,7 @@ REVISIONS: tuple[str, ...] = (
     "0021_times",
     "0022_conversations",
     "0023_conversation_files",
+    "0024_handover",
 )
 """Every migration in `migrations/versions`, in the order in which they are applied. Add new ones at the end.
 

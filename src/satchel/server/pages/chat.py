@@ -114,7 +114,7 @@ async def show(
     family = await service.satchel.sessions.branches(info)
     info = as_listed(info, family)
     transcript = await read_transcript(service, info.id)
-    where = await who_runs(service, info.id)
+    where = await who_runs(service, info.id, transcript)
     if where == "nobody" and transcript.is_running:
         transcript.cut_off()
     tuple(transcript.take_changes())

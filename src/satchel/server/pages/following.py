@@ -57,14 +57,19 @@ async def read_transcript(
     return transcript
 
 
-async def who_runs(service: Service, session_id: str) -> str:
-    """Who runs the session's turn: "here", "elsewhere" if another process has it open, or "nobody"."""
+async def who_runs(service: Service, session_id: str, transcript: Transcript) -> str:
+    """Who runs the session's turn: "here", "elsewhere" if another process has it open and keeps it, or "nobody"."""
     kept = service.sessions.kept_session(session_id)
     if service.sessions.turns_of(session_id) or (kept is not None and kept.running is not None):
         return "here"
     if kept is not None:
         return "nobody"
-    return "elsewhere" if await service.satchel.sessions.writer(session_id) is not None else "nobody"
+    keeps = not transcript.is_running
+    return (
+        "elsewhere"
+        if await service.satchel.sessions.writer(session_id, keeps=keeps) is not None
+        else "nobody"
+    )
 
 
 async def follow(service: Service, scope: Scope, followed: FollowedPart) -> AsyncGenerator[ServerEvent, None]:
@@ -86,7 +91,7 @@ async def follow(service: Service, scope: Scope, followed: FollowedPart) -> Asyn
                 for record in batch:
                     transcript.feed(record)
                 seq = max(seq, transcript.seq)
-                where = await who_runs(service, followed.session_id)
+                where = await who_runs(service, followed.session_id, transcript)
                 if where == "nobody" and transcript.is_running:
                     transcript.cut_off()
                 for event in drawing.events(where, seq):

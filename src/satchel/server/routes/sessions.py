@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -245,8 +245,8 @@ async def events(
 ) -> Response:
     """Stream every event of a conversation, with its number as id: turns, questions, posts, notices.
 
-    An event that is not logged (`text_delta`, `tool_progress`, …) has the number of the one before it. The stream ends
-    with the session.
+    An event that is not logged (`text_delta`, `tool_progress`, …) has the number of the one before it. While
+    another process has the conversation open, those that are logged come a second later.
     """
     after_seq = _number(last_event_id) if last_event_id is not None else after
     following = _followed(service, await _full_id(service, id), after_seq, interactive)
@@ -267,31 +267,37 @@ _OPENED: Final = ServerEvent(name="opened", data={})
 async def _followed(
     service: Service, id: str, after: int | None, interactive: bool
 ) -> AsyncGenerator[ServerEvent, None]:
-    """First `_OPENED`, then the events of a session, here or in another process."""
-    try:
-        async with service.sessions.used(id, interactive=interactive, keeps_empty=True) as session:
-            subscription = session.subscribe(after)
-            try:
-                yield _OPENED
-                async for record in subscription:
-                    yield _event(record)
-            finally:
-                await subscription.aclose()
-    except StorageLocked:
-        async with aclosing(_read_from_log(service, id, after)) as elsewhere:
-            async for event in elsewhere:
-                yield event
-
-
-async def _read_from_log(service: Service, id: str, after: int | None) -> AsyncGenerator[ServerEvent, None]:
-    """The events of a session that is open in another process, as it writes them."""
-    store = service.satchel.sessions
-    seq = after if after is not None else (await store.load(id, visit=lambda _: None)).last_seq
-    yield _OPENED
+    """First `_OPENED`, then the events of a session. While another process has it open, those that it writes."""
+    satchel, store = service.satchel, service.satchel.sessions
+    is_first = True
     while True:
-        for record in await store.records(id, after_seq=seq):
-            seq = record.seq
-            yield _event(record)
+        with suppress(StorageLocked):
+            if satchel.has_open(id) or await store.writer(id) is None:
+                async with service.sessions.used(
+                    id, interactive=interactive, keeps_empty=True, follows=True
+                ) as session:
+                    after = session.last_seq if after is None else after
+                    subscription = session.subscribe(after)
+                    try:
+                        if is_first:
+                            yield _OPENED
+                        is_first = False
+                        async for record in subscription:
+                            after = record.seq
+                            yield _event(record)
+                    finally:
+                        await subscription.aclose()
+        if after is None:
+            after = (await store.load(id, visit=lambda _: None)).last_seq
+        if is_first:
+            yield _OPENED
+        is_first = False
+        try:
+            for record in await store.records(id, after_seq=after):
+                after = record.seq
+                yield _event(record)
+        except NotFound:  # it was deleted
+            return
         await anyio.sleep(_LOOK_S)
 
 

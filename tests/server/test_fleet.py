@@ -1,0 +1,54 @@
+"""Two servers with one database: one is a process of its own that is killed in the end."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.postgresql import Server, server_of
+from tests.requirements import requirement
+from tests.server import world
+from tests.server.world import chat, events_in, process
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Server:
+    return server_of(tmp_path_factory)
+
+
+@requirement("storage:postgres:servers")
+def test_a_conversation_goes_on_at_whichever_server_is_asked(server: Server, tmp_path: Path) -> None:
+    url = server.url(server.schema_for(tmp_path))
+    here, there = tmp_path / "here", tmp_path / "there"
+    here.mkdir()
+    (there / "home").mkdir(parents=True, mode=0o700)
+    with world.serving(here, database=url) as near, near.client() as client:
+        shutil.copy(near.home / "forgotten.key", there / "home")
+        with process(there, "held", database=url) as (running, other):
+            id = chat(client, "The heron")[-1].data["sessionId"]
+            with client.stream("GET", f"/api/sessions/{id}/events") as following:
+                followed = events_in(following.iter_lines())
+                assert chat(other, "The owl", session_id=id)[-1].data["turn"] == 2
+                assert chat(client, "The kestrel", session_id=id)[-1].data["turn"] == 3
+                seen = [next(followed) for _ in range(2)]
+                while seen[-1].name != "turn_end" or seen[-1].data["turn"] != 3:
+                    seen.append(next(followed))
+            assert [event.data["turn"] for event in seen if event.name == "turn_start"] == [2, 3]
+            assert other.patch(f"/api/sessions/{id}", json={"title": "Birds"}).json()["title"] == "Birds"
+            with other.stream("POST", "/api/chat", json={"message": "hold it", "session_id": id}) as held:
+                assert next(events_in(held.iter_lines())).name == "start"
+                refused = client.post("/api/chat", json={"message": "And I?", "session_id": id})
+                assert refused.status_code == 409
+                assert f"busy in process {running.pid}: a turn" in refused.json()["detail"]
+                assert [info["turns"] for info in client.get("/api/sessions").json()] == [4]
+                assert client.get("/api/sessions/search", params={"q": "kestrel"}).json()
+                assert "hold it" in client.get(f"/api/sessions/{id}").text
+                running.kill()
+        done = chat(client, "What was said?", session_id=id)[-1].data
+        events = client.get(f"/api/sessions/{id}").json()["events"]
+    assert (done["turn"], done["status"]) == (5, "done")
+    starts = [str(event) for event in events if event["type"] == "turn_start"]
+    for start, words in zip(starts, ("heron", "owl", "kestrel", "hold", "What was"), strict=True):
+        assert words in start
