@@ -811,6 +811,7 @@ class Memory:
         budget_tokens: int = AGENDA_TOKENS,
         granted: Collection[str] = (),
         standing: Collection[str] = (),
+        exclude_session: str | None = None,
     ) -> Agenda:
         """Say what the user said will happen today or in the next days, soonest first; birthdays every year.
 
@@ -820,13 +821,17 @@ class Memory:
         The block is not longer than `budget_tokens`, by an estimate that is rather too high, but for what is today and
         deadlines that must not be missed; 0 gives an empty one.
         `granted` is as in `surface`. `standing` are the ids of what stands before the model already with all its words:
-        of those, facts with a time are left out.
+        of those, facts with a time are left out; and so is what was said today in `exclude_session`.
         """
         if budget_tokens <= 0:
             return Agenda(day=self._space.clock.now().date())
         await self._upkeep.read_statements(most=BEFORE_PROFILE)
         return await agenda.compose(
-            self._space, budget_tokens=budget_tokens, granted=granted, standing=standing
+            self._space,
+            budget_tokens=budget_tokens,
+            granted=granted,
+            standing=standing,
+            exclude_session=exclude_session,
         )
 
     async def deep(

@@ -202,7 +202,11 @@ class SessionMemory:
             profile = events[0] if events else conversation.standing("profile")
             stand = {one.id for one in profile.memories if not one.is_part} if profile else ()
             agendas = [
-                await memory.agenda(budget_tokens=settings.agenda_tokens, standing=stand)
+                await memory.agenda(
+                    budget_tokens=settings.agenda_tokens,
+                    standing=stand,
+                    exclude_session=None if conversation.is_compacted else self._id,
+                )
                 for memory in reversed(memories)
             ]
             text = _joined(agendas)
