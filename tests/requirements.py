@@ -632,6 +632,7 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(20, "memory:discretion:taken-back", "issue 20 §4", "What was said in anger and taken back is read for no fact, and facts drawn from it are held back."),
     built(20, "memory:discretion:confidential", "issue 20 §4", "What is confidential is shown unasked to nobody, comes marked when the user asks about it, and the reason is told."),
     built(20, "memory:discretion:extractor", "issue 20 §4", "The extractor says what is confidential; only words that were said stand as the reason."),
+    built(20, "memory:discretion:given-away", "issue 20", "A note that would give a confidential one of its conversation away, and whose lines don't say so, is confidential too."),
     built(20, "memory:discretion:guest", "issue 20 §4", "While somebody else is speaking nothing is shown, and nothing that is said is the user's."),
     built(20, "memory:discretion:tools", "issue 20 §4", "The model's own search finds what is confidential, marked, and not what is withheld; forgetting finds both."),
     built(20, "memory:discretion:lifted", "issue 20 §4", "The user sees the mark, lifts it, undoes that, and exports it."),
