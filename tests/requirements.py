@@ -877,6 +877,7 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(8, "cli:question:once", "issue 8.4", "A question of the model is printed once, its options are numbered, and a number chooses one."),
     built(8, "cli:resume:recap", "issue 8.4", "A resumed conversation shows its last exchanges and when they took place."),
     built(8, "cli:markdown:lists", "issue 8.4", "Ordered lists keep their numbers, task lists their marks, code its lines, and tables stay readable."),
+    built(20, "cli:slash:usage", "issue 20", "/usage says how many tokens of the conversation come from memory."),
     built(8, "cli:slash:shared", "issue 8.1", "The / commands are one table for every face, and return what they found instead of printing it."),
     built(2, "cli:wizard", "issue 2", "The first run on a terminal asks two questions that can be skipped; without a terminal it asks none."),
     built(8, "cli:wizard:checks", "issue 8.4", "The wizard asks again after a typo, checks an address and its key, lists its models, and writes nothing that does not work unless the user says so."),

@@ -722,7 +722,8 @@ async def _usage(context: CommandContext, _rest: str) -> CommandResult:
     window = f" of {session.context_window:,}" if session.context_window else ""
     lines = [
         f"This conversation: {usage_line(session.usage) or 'nothing yet'}",
-        f"The next request has about {session.context_tokens:,}{window} tokens of it. /compact makes them fewer.",
+        f"The next request has about {session.context_tokens:,}{window} tokens of it, "
+        f"{session.memory_tokens:,} of them from memory. /compact makes them fewer.",
     ]
     today = local_day(satchel.clock.now())
     rows = [row for row in await satchel.usage() if row.day == today]
