@@ -30,6 +30,7 @@ from satchel.memory.store.page_lines import PageFacts
 from satchel.memory.store.repository import MemoryDraft
 from satchel.memory.store.spending import Asked, add_usage
 from satchel.memory.text.discretion import beside_wish, telling_words, wish_of
+from satchel.memory.text.languages import function_words
 from satchel.memory.text.statements import without_days
 from satchel.messages import Usage
 from satchel.models.port import ChatModel
@@ -400,7 +401,7 @@ def _held_together(
         return list(facts)
     openly = [fact.content for fact in known.values() if fact.discretion == "open"]
     called = [text.partition(":")[0] for text in (*secrets, *(fact.content for fact in facts)) if ":" in text]
-    secret = _told_in(secrets) - _told_in([*openly, *called, "The user"])
+    secret = _told_in(secrets) - _told_in([*openly, *called, "The user", *function_words()])
     found = []
     for fact in facts:
         said = [_openly_said(piece.text) for piece in fact.sources]
