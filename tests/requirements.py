@@ -656,6 +656,7 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(11, "memory:profile:stable", "issue 11 §3", "The profile keeps its place and its bytes during a session, also when it is resumed."),
     built(11, "memory:profile:forgotten", "issue 11 §3", "Forgetting takes the words out of profiles and agendas, in open sessions and in logs."),
     built(11, "memory:surface:later", "issue 11 §3", "A memory is shown with what supersedes it, and with what may replace it; a turn whose fact was superseded is never shown alone."),
+    built(20, "memory:surface:read", "issue 20", "A turn that a model has read is left out if it only asks, or if all facts drawn from it are over or before the model already; what a message asks about comes with its words."),
     built(20, "memory:surface:newest", "issue 20 §2", "Of statements about an attribute with one value at a time, the newest is shown, with the older value on its line; nothing is marked or written."),
     built(20, "memory:surface:several", "issue 20 §2", "What somebody can have several of is shown together, each on its own line."),
     built(20, "memory:surface:mentioned", "issue 20 §2", "What the answer to a question mentions is asked next, as far as the question leads."),
