@@ -282,7 +282,7 @@ class Surface:
             if line.record.kind == "episode"
             and weighed.told[line.at]
             and line.record.id == weighed.records[line.at].id
-            and not is_assistants(line.record)
+            and line.record.trust == "user"
         }
         if not turns:
             return
