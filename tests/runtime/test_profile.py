@@ -110,6 +110,19 @@ async def test_they_keep_their_bytes_and_a_new_day_brings_a_new_agenda_at_the_ta
     assert "optician" in resumed_agenda
 
 
+@requirement("memory:profile:said-here")
+async def test_a_first_conversation_that_is_resumed_gets_no_profile_of_its_own_words(tmp_path: Path) -> None:
+    model = ScriptedModel(["One.", "Two.", "Three."])
+    async with opened(tmp_path, model, clock=ManualClock(at=SUNDAY)) as satchel:
+        session = await satchel.session()
+        await session.run_turn(LIFE[0])
+    async with opened(tmp_path, model, clock=ManualClock(at=SUNDAY)) as satchel:
+        await (await satchel.session(session.id)).run_turn("What can I eat?")
+        assert "shellfish" not in str(memory_blocks(model.requests[1], 2))
+        await (await satchel.session()).run_turn("What can I eat?")
+        assert "shellfish" in str(memory_blocks(model.requests[2]))
+
+
 @requirement("memory:agenda:said-here")
 async def test_what_was_said_in_a_conversation_today_stands_in_its_agenda_from_the_next_day_on(
     tmp_path: Path,

@@ -741,26 +741,39 @@ class Memory:
         granted: Collection[str] = (),
         confidential: bool = False,
         lately: bool = True,
+        exclude_session: str | None = None,
     ) -> Page | Profile:
         """Say what a model is to know in every conversation: the page where there is one, else the profile.
 
         Without a page, nothing has read what was said: the user's last turns stand below the profile, whole, in up to
-        twice as many tokens, unless the conversation goes on already (`lately`). The other arguments are those of
-        `page` and `profile`; 0 tokens go without one.
+        twice as many tokens, unless the conversation goes on already (`lately`), and nothing that was said in
+        `exclude_session`. The other arguments are those of `page` and `profile`; 0 tokens go without one.
         """
         found = await self.page(budget_tokens=page_tokens, confidential=confidential, granted=granted)
         return found or await self._profile(
-            profile_tokens, granted, lately_tokens=LATELY * profile_tokens * lately
+            profile_tokens,
+            granted,
+            lately_tokens=LATELY * profile_tokens * lately,
+            exclude_session=exclude_session,
         )
 
     async def _profile(
-        self, budget_tokens: int, granted: Collection[str], *, lately_tokens: int = 0
+        self,
+        budget_tokens: int,
+        granted: Collection[str],
+        *,
+        lately_tokens: int = 0,
+        exclude_session: str | None = None,
     ) -> Profile:
         if budget_tokens <= 0:
             return Profile()
         await self._upkeep.read_statements(most=BEFORE_PROFILE)
         return await profile.compose(
-            self._space, budget_tokens=budget_tokens, granted=granted, lately_tokens=lately_tokens
+            self._space,
+            budget_tokens=budget_tokens,
+            granted=granted,
+            lately_tokens=lately_tokens,
+            exclude_session=exclude_session,
         )
 
     async def page_versions(self, *, limit: int = 20) -> tuple[PageVersion, ...]:

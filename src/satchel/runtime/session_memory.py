@@ -187,6 +187,7 @@ class SessionMemory:
                         confidential=True,
                         # A conversation that goes on has its own words before the model.
                         lately=conversation.turns <= 1,
+                        exclude_session=None if conversation.is_compacted else self._id,
                     )
                     for memory in reversed(memories)
                 ]
