@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-__all__ = ["LINE_CHARS", "counted", "install_extra", "one_line"]
+__all__ = ["LINE_CHARS", "counted", "cut_text", "install_extra", "one_line"]
 
 LINE_CHARS = 400
 """A face cuts lines to its own width; this bounds what it has to look at."""
@@ -14,6 +14,20 @@ def one_line(text: str, limit: int = LINE_CHARS) -> str:
     """The text on one line of at most `limit` characters."""
     line = " ".join(text[: limit * 8].split())
     return line if len(line) <= limit else f"{line[: limit - 1]}…"
+
+
+def cut_text(text: str, first: int, last: int = 0, *, what: str = "more characters") -> str:
+    """A text without its middle, with a note of how much is missing; the whole text if the note saves nothing.
+
+    Args:
+        text: The text.
+        first: The characters that it keeps of its beginning.
+        last: Those of its end.
+        what: What is counted in the note.
+    """
+    end = len(text) - last
+    note = f"\n[… {end - first:,} {what} …]" + ("\n" if last else "")
+    return text if end - first <= len(note) else text[:first] + note + text[end:]
 
 
 def counted(number: int, one: str, many: str = "") -> str:

@@ -8,8 +8,10 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import anyio
 import pytest
 
+from satchel.runtime.endpoints import greet
 from tests.cli.conftest import Run, serving
 from tests.cli.programs import calls, scripted, speaks
 from tests.models.loopback import Answer, Asked, Loopback, as_json
@@ -424,6 +426,20 @@ def test_the_doctor_says_why_a_model_that_was_chosen_does_not_serve(run: Run) ->
     assert state == "failed"
     assert "No such model." in why
     assert why.endswith("lists: m-1, m-2. Choose one: satchel config set model openai:MODEL")
+
+
+@requirement("cli:doctor:slow")
+def test_a_model_that_has_not_answered_yet_is_no_failure_for_the_doctor(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(greet.__kwdefaults__ or {}, "limit_s", 0.2)
+    waits = Answer(pieces=(b"",), hold=anyio.Event())
+    with serving(lambda asked: as_json({"data": []}) if asked.body is None else waits) as server:
+        ran = run("doctor", "--json", server=server)
+        (check,) = [check for check in ran.json if check["part"] == "model"]
+    assert (ran.code, check["state"]) == (0, "warning")
+    assert "has not answered within 0.2 s. A conversation waits 600 s" in check["text"]
+    assert "agent.model_timeout_s" in check["text"]
 
 
 @requirement("cli:doctor:404")

@@ -99,6 +99,39 @@ async def test_an_appointment_that_is_over_is_not_shown_unless_the_message_asks_
         assert is_shown or [why for _, why in found.left_out] == ["is over"]
 
 
+@requirement("memory:surface:read")
+async def test_a_turn_that_a_model_has_read_and_that_adds_nothing_to_its_facts_is_left_out() -> None:
+    moved = "The hospital moved me to Thursday the 24th. Silas drives the van in St Just, so I tell him."
+    asked, other = "and who'd mind the cat", "The cat Biscuit scratches vans."
+    facts = [
+        {"content": "User: at the hospital on Thursday the 24th", "quote": "moved me to Thursday the 24th",
+         "time": "event", "when": "Thursday the 24th"},
+        {"content": "Silas: drives the van in St Just", "quote": "Silas drives the van in St Just"},
+    ]  # fmt: skip
+    clock = ManualClock(at=datetime(2026, 9, 14, tzinfo=UTC))
+    async with Memory.open(":memory:", embedder="none", clock=clock, back_fill=False) as memory:
+        await memory.add_episodes(
+            Episode(session="s1", turn=turn, speaker="user", text=text, said_at=clock.now())
+            for turn, text in enumerate((moved, asked, other), start=1)
+        )
+        await memory.distill(model=ScriptedModel([Reply(text=json.dumps({"facts": facts}))]))
+        (silas,) = [one.id for one in await memory.list(kind="fact") if "Silas" in one.content]
+
+        async def told(message: str) -> tuple[set[str], dict[str, str]]:
+            found = await memory.recall(message, threshold=0.0, limit=20, exclude={silas})
+            return (
+                {hit.memory.content for hit in found.context.memories},
+                {hit.memory.content: why for hit, why in found.left_out},
+            )
+
+        clock.at = datetime(2026, 10, 5, tzinfo=UTC)
+        shown, left_out = await told("Silas gets the van scratched by the cat at the hospital of St Just.")
+        assert (left_out[moved], left_out[asked]) == ("is over", "is only a question")
+        assert other in shown
+        # What the message asks about comes with all its words.
+        assert moved in (await told("What do I tell Silas in St Just?"))[0]
+
+
 @requirement("memory:surface:later")
 @pytest.mark.parametrize(("weight", "comes"), [(0.2, True), (0.0, False)])
 async def test_a_note_that_may_replace_another_one_comes_before_it(weight: float, comes: bool) -> None:

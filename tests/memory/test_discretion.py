@@ -410,6 +410,42 @@ async def test_the_models_own_search_finds_what_is_confidential_but_not_what_is_
         assert ("interviews" in read, "cursed" in read) == (True, False)
 
 
+@requirement("memory:discretion:given-away")
+async def test_an_open_note_that_would_give_a_secret_of_the_conversation_away_is_confidential_too() -> None:
+    secret = {
+        "content": "User: buys Wenna a Mirror dinghy by Friday; kept from Wenna",
+        "quote": "I'm buying her a Mirror dinghy", "section": "confidential",
+    }  # fmt: skip
+    found = [
+        secret,
+        {"content": "Wenna: User's daughter", "quote": "my daughter Wenna"},
+        {"content": "Wenna: turns 17 on Friday", "quote": "Wenna turns 17 on Friday"},
+        {"content": "Mrs Pascoe (next door): has a garage, perhaps for the dinghy", "quote": "has a garage"},
+        {"content": "Mrs Pascoe (next door): feeds the cat", "quote": "she feeds the cat"},
+        {"content": "User: learned to sail in a dinghy", "quote": "I learned to sail in a dinghy"},
+    ]
+    later = [{"content": "Ben: lends the User a trailer for the Mirror", "quote": "Ben lends me a trailer"}]
+    answers = iter([found, later])
+    model = ScriptedModel(lambda request: Reply(text=json.dumps({"facts": next(answers)})))
+    async with opened() as memory:
+        await talk(
+            memory,
+            "It's about my daughter Wenna.",
+            "Between you and me: I'm buying her a Mirror dinghy by Friday.",
+            "Mrs Pascoe has a garage, and she feeds the cat.",
+            "Wenna turns 17 on Friday. I learned to sail in a dinghy.",
+        )
+        await memory.distill(model=model)
+        await memory.add_episodes(
+            [Episode(session="s", turn=9, speaker="user", text="Ben lends me a trailer.")]
+        )
+        await memory.distill(model=model)
+        facts = await memory.list(kind="fact")
+        held = {one.content.replace(" (2026-11-27)", "") for one in facts if one.discretion == "confidential"}
+        assert held == {secret["content"], found[3]["content"], later[0]["content"]}
+        assert len(facts) == 7
+
+
 @requirement("memory:discretion:extractor")
 async def test_what_a_secret_is_not_about_stays_open_if_the_model_says_so() -> None:
     """The wish's own sentence and its neighbours are held back whatever the model says; beyond them, it decides."""

@@ -335,6 +335,26 @@ async def test_a_paste_of_200_lines_is_judged_once_by_its_beginning_and_its_end(
         assert verdict == NO or len(read) >= 3
 
 
+@requirement("memory:distill:windows")
+@pytest.mark.parametrize(("between", "is_whole"), [(20, True), (400, False)])
+async def test_the_middle_of_an_answer_is_left_out_only_where_that_is_shorter(
+    between: int, is_whole: bool
+) -> None:
+    ends = (
+        "It takes just thirty tokens at each of the ends of what an assistant said to be shown to a reader."
+    )
+    answer = f"{ends} {'m' * between} {ends}"
+    extractor = answering(facts())
+    async with opened() as memory:
+        await memory.add_episodes(
+            [said(1, "Go on."), said(1, answer, speaker="assistant", trust="agent", position=1)]
+        )
+        await memory.distill(model=extractor, small_model=answering(""))
+    seen = lines_of(extractor.requests[0])[1]["text"]
+    assert ("characters …]" not in seen) == is_whole == (seen == answer)
+    assert len(seen) <= len(answer)
+
+
 @requirement("memory:distill:verdicts")
 async def test_a_verdict_is_kept_so_that_only_the_extractor_is_asked_again(tmp_path: Path) -> None:
     gate = answering("", gate=YES)

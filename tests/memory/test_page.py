@@ -102,7 +102,7 @@ async def test_the_agenda_does_not_repeat_the_page_and_a_turn_with_a_secret_is_n
         await memory.forget(rehearsal)
         left = await memory.agenda(standing=standing.whole_ids)
         assert not left
-        assert "Nothing but what stands in the profile." in left.text
+        assert "Nothing but what stands above." in left.text
         # Without a page: nobody but a model found that the offer is confidential.
         last = (await memory.standing(page_tokens=0)).text.partition("What they said last:\n")[2]
         assert "blue folder" in last

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -92,7 +93,7 @@ async def test_commands_return_what_they_found_and_print_nothing(
         assert (await face.run("/private")).change == SessionChange(private=True)
         assert (await face.run("/quit")).leaves
         assert "This conversation: nothing yet" in await face.lines("/usage")
-        assert "The next request has about 0 tokens of it." in await face.lines(
+        assert "The next request has about 0 tokens of it, 0 of them from memory." in await face.lines(
             "/context"
         )  # as others call it
         assert "nothing to summarise" in await face.lines("/compact")
@@ -107,6 +108,21 @@ async def test_commands_return_what_they_found_and_print_nothing(
         assert f"Forgotten: {id}" in (await asked.confirm.proceed()).lines[0].text
         assert await satchel.memory.count() == 0
     assert capsys.readouterr().out == ""
+
+
+@requirement("cli:slash:usage")
+async def test_usage_says_how_much_of_the_conversation_comes_from_memory(tmp_path: Path) -> None:
+    async with opened(tmp_path, ScriptedModel(["Noted."])) as satchel:
+        assert satchel.memory is not None
+        await satchel.memory.add("The user is allergic to shellfish.", importance=5)
+        session = await satchel.session()
+        face = Face(satchel, session)
+        await session.run_turn("What can I cook?")
+        found = re.search(
+            r"about ([\d,]+) tokens of it, ([\d,]+) of them from memory", await face.lines("/usage")
+        )
+        assert found is not None
+        assert 20 < int(found[2]) < int(found[1])
 
 
 @requirement("external:command:logged")

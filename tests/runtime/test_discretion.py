@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+import anyio
 import pytest
 
+from satchel.events import Notice
 from satchel.memory import Discretion, Memory
 from satchel.memory.text.discretion import wish_of
 from satchel.models import Call, ModelRequest, Reply, ScriptedModel
+from satchel.runtime import session_memory
 from satchel.runtime.capture import compare
 from tests.requirements import requirement
 from tests.runtime.world import logged, opened
@@ -161,3 +167,48 @@ async def test_of_two_readings_of_a_wish_the_one_that_shows_less_holds(tmp_path:
             await session.run_turn(text)
         held = await satchel.memory.list(discretion="withheld")
         assert set(said) <= {one.content for one in held}
+
+
+@contextmanager
+def locked(home: Path) -> Iterator[None]:
+    """Another process's write lock on the database of a home."""
+    other = sqlite3.connect(home / "satchel.db", isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+    finally:
+        other.execute("ROLLBACK")
+        other.close()
+
+
+@requirement("memory:discretion:told")
+@pytest.mark.parametrize(
+    "wish", ["Forget what I said about Anna.", "Between you and me: I dream of leaving."]
+)
+async def test_what_is_held_back_is_told_when_the_turn_is_stored_however_long_that_takes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wish: str
+) -> None:
+    begins = "Held back" if "Forget" in wish else "Confidential"
+    model = ScriptedModel(lambda _: Reply(text="Noted."))
+    told = anyio.Event()
+
+    def hear(notice: Notice) -> None:
+        if notice.text.startswith(begins):
+            told.set()
+
+    async with opened(tmp_path, model) as satchel:
+        session = await satchel.session()
+        await session.run_turn(SECRET)
+        monkeypatch.setattr(session_memory, "_CAPTURE_WAIT_S", 0.1)
+        satchel.notices.listen(hear)
+        with anyio.fail_after(120):
+            with locked(tmp_path / "home"):
+                turn = await session.run_turn(wish)
+            assert [one for one in turn.notices if one.startswith(begins)] == []
+            await told.wait()
+        with locked(tmp_path / "home"):
+            turn = await session.run_turn(wish)
+    assert [one for one in turn.notices if one.startswith(begins)] == []
+    for times in (1, 0):
+        async with opened(tmp_path, model) as satchel:
+            assert sum(one.text.startswith(begins) for one in satchel.notices) == times

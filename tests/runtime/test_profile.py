@@ -110,6 +110,39 @@ async def test_they_keep_their_bytes_and_a_new_day_brings_a_new_agenda_at_the_ta
     assert "optician" in resumed_agenda
 
 
+@requirement("memory:profile:said-here")
+async def test_a_first_conversation_that_is_resumed_gets_no_profile_of_its_own_words(tmp_path: Path) -> None:
+    model = ScriptedModel(["One.", "Two.", "Three."])
+    async with opened(tmp_path, model, clock=ManualClock(at=SUNDAY)) as satchel:
+        session = await satchel.session()
+        await session.run_turn(LIFE[0])
+    async with opened(tmp_path, model, clock=ManualClock(at=SUNDAY)) as satchel:
+        await (await satchel.session(session.id)).run_turn("What can I eat?")
+        assert "shellfish" not in str(memory_blocks(model.requests[1], 2))
+        await (await satchel.session()).run_turn("What can I eat?")
+        assert "shellfish" in str(memory_blocks(model.requests[2]))
+
+
+@requirement("memory:agenda:said-here")
+async def test_what_was_said_in_a_conversation_today_stands_in_its_agenda_from_the_next_day_on(
+    tmp_path: Path,
+) -> None:
+    model = ScriptedModel(["One.", "Two.", "Three.", "Four."])
+    clock = ManualClock(at=SUNDAY)
+    async with opened(tmp_path, model, clock=clock) as satchel:
+        await told(satchel, "Dentist on Thursday at ten.")
+        session = await satchel.session()
+        await session.run_turn("I fetch the boat on Tuesday at 8:00.")
+    async with opened(tmp_path, model, clock=clock) as satchel:
+        await (await satchel.session(session.id)).run_turn("What am I forgetting?")
+        assert memory_blocks(model.requests[1], 2) == []
+        await (await satchel.session()).run_turn("Hello.")
+        assert "boat" in str(memory_blocks(model.requests[2]))
+        clock.advance(24 * 3600)
+        await (await satchel.session(session.id)).run_turn("Good evening.")
+        assert "boat" in str(memory_blocks(model.requests[3], 4))
+
+
 @requirement("memory:profile:corrected")
 async def test_what_supersedes_a_line_of_an_open_sessions_profile_comes_once_with_the_next_message(
     tmp_path: Path,

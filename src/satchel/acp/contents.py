@@ -19,6 +19,7 @@ from acp.schema import (
 
 from satchel.errors import UsageError
 from satchel.tools.visible import visible
+from satchel.wording import cut_text
 
 __all__ = ["PromptContent", "read_prompt"]
 
@@ -85,6 +86,4 @@ def _text_of(resource: TextResourceContents | BlobResourceContents) -> str:
             text = base64.b64decode(resource.blob, validate=True).decode("utf-8")
         except (binascii.Error, UnicodeDecodeError):
             return "(not text; left out)"
-    if len(text) > _MOST_ATTACHED_CHARS:
-        text = f"{text[:_MOST_ATTACHED_CHARS]}\n[… {len(text) - _MOST_ATTACHED_CHARS:,} more characters …]"
-    return text
+    return cut_text(text, _MOST_ATTACHED_CHARS)

@@ -48,6 +48,7 @@ from satchel.events import (
 from satchel.runtime.tool_display import describe_call, display_of, text_for_people
 from satchel.sessions.view import LastWords, Said, SessionView, ToolCall
 from satchel.tools.visible import visible
+from satchel.wording import cut_text
 
 __all__ = ["Translator", "asked_call"]
 
@@ -204,9 +205,7 @@ class Translator:
                 kind=display.kind,
                 status="failed",
             )
-        text = visible(text_for_people(result))
-        if len(text) > _MOST_SHOWN_CHARS:
-            text = f"{text[:_MOST_SHOWN_CHARS]}\n[… {len(text) - _MOST_SHOWN_CHARS:,} more characters …]"
+        text = cut_text(visible(text_for_people(result)), _MOST_SHOWN_CHARS)
         is_diff = _change(call) is not None and not result.is_error
         yield ToolCallProgress(
             session_update="tool_call_update",

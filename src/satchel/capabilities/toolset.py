@@ -30,7 +30,7 @@ from satchel.tools.display import Display
 from satchel.tools.function import function_tool
 from satchel.tools.kept import keep_seen
 from satchel.tools.port import Annotations, Effect, Redirect, Tool, ToolContext, ToolResult, ToolSpec
-from satchel.wording import one_line
+from satchel.wording import cut_text, one_line
 
 __all__ = ["DISPLAYS", "CapabilityTools", "Documents", "OwnTool"]
 
@@ -469,9 +469,7 @@ class CapabilityTools:
             raise NotFound(
                 f"{capability.name} has no file {wanted[:80]!r}. It has: {', '.join(sorted(package.files))}."
             )
-        text = content.decode("utf-8", "replace")
-        if len(text) > _MOST_DOCUMENT:
-            text = f"{text[:_MOST_DOCUMENT]}\n[… {len(text) - _MOST_DOCUMENT:,} more characters …]"
+        text = cut_text(content.decode("utf-8", "replace"), _MOST_DOCUMENT)
         return ToolResult(text=text, untrusted=capability.provenance.made_by == "import")
 
 

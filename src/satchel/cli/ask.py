@@ -183,7 +183,10 @@ async def _ask(message: _Message, settings: Settings, wish: SessionWish, allow: 
             session.waits_for_builds = True
             tell_notices(satchel.notices, after=told)
             await tell_choice(satchel)
-        return await _in_session(session, message, view, is_asked=is_asked, notices=satchel.notices)
+        code = await _in_session(session, message, view, is_asked=is_asked, notices=satchel.notices)
+        told = len(satchel.notices)
+    tell_notices(satchel.notices, after=told)  # What came while it closed.
+    return code
 
 
 async def _in_session(

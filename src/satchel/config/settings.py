@@ -257,7 +257,7 @@ class BackgroundSettings:
     titles: Literal["auto", "off"] = setting(
         "auto",
         "Whether the small model gives a conversation a title after its first turn. Without it, the first words "
-        "are its title.",
+        "are its title, and so they are where only `satchel ask` has asked, which waits for no title.",
     )
     pictures: Literal["auto", "off"] = setting(
         "off",

@@ -17,6 +17,7 @@ from satchel.messages import FileBlock, ToolUseBlock, clean_text
 from satchel.tools.box import Box
 from satchel.tools.permissions import Gate
 from satchel.tools.port import SessionContext, Tool, ToolContext
+from satchel.wording import cut_text
 
 __all__ = [
     "OUTSIDE_MARK",
@@ -221,9 +222,7 @@ def unparsed_text(block: ToolUseBlock) -> str:
         reason = f"{error.msg} at line {error.lineno}, column {error.colno} (character {error.pos})"
     except (RecursionError, ValueError) as error:
         reason = describe(error)
-    if len(sent) > _MOST_UNPARSED:
-        half = _MOST_UNPARSED // 2
-        sent = f"{sent[:half]} […{len(sent) - 2 * half:,} characters…] {sent[-half:]}"
+    sent = cut_text(sent, _MOST_UNPARSED // 2, _MOST_UNPARSED // 2, what="characters")
     return (
         f"The arguments of {block.name} could not be parsed as a JSON object, so it was not run: {reason}. "
         f"You sent:\n{sent or '(nothing)'}"

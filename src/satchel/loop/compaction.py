@@ -28,6 +28,7 @@ from satchel.messages import (
     size_of_text,
 )
 from satchel.models.port import ChatModel, ModelRequest
+from satchel.wording import cut_text
 
 __all__ = ["compact"]
 
@@ -348,7 +349,4 @@ def _written(input: Mapping[str, Any] | None, unparsed: str) -> str:
 
 def _ends(text: str, max_chars: int) -> str:
     """The head and the tail of a text that is longer than `max_chars`."""
-    if len(text) <= max_chars:
-        return text
-    half = max_chars // 2
-    return f"{text[:half]}\n[… {len(text) - 2 * half:,} characters left out …]\n{text[-half:]}"
+    return cut_text(text, max_chars // 2, max_chars // 2, what="characters left out")

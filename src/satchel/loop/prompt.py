@@ -9,6 +9,7 @@ from importlib.resources import files
 
 from satchel.messages import Message, clean_text
 from satchel.models.port import ModelRequest
+from satchel.wording import cut_text
 
 __all__ = ["Instructions", "PrefixWatch", "build_sub_agent_system", "build_system"]
 
@@ -76,10 +77,7 @@ def build_sub_agent_system(*, cwd: str, instructions: Sequence[Instructions] = (
 
 def _ended(parts: list[str], instructions: Sequence[Instructions]) -> str:
     for item in instructions:
-        text = item.text.strip()
-        if len(text) > _MOST_INSTRUCTIONS:
-            left = len(text) - _MOST_INSTRUCTIONS
-            text = f"{text[:_MOST_INSTRUCTIONS]}\n[… {left:,} more characters in {item.source} …]"
+        text = cut_text(item.text.strip(), _MOST_INSTRUCTIONS, what=f"more characters in {item.source}")
         if text:
             parts.append(f"# Instructions of the user, from {item.source}\n\n{text}")
     return clean_text("\n\n".join(parts) + "\n")

@@ -741,26 +741,39 @@ class Memory:
         granted: Collection[str] = (),
         confidential: bool = False,
         lately: bool = True,
+        exclude_session: str | None = None,
     ) -> Page | Profile:
         """Say what a model is to know in every conversation: the page where there is one, else the profile.
 
         Without a page, nothing has read what was said: the user's last turns stand below the profile, whole, in up to
-        twice as many tokens, unless the conversation goes on already (`lately`). The other arguments are those of
-        `page` and `profile`; 0 tokens go without one.
+        twice as many tokens, unless the conversation goes on already (`lately`), and nothing that was said in
+        `exclude_session`. The other arguments are those of `page` and `profile`; 0 tokens go without one.
         """
         found = await self.page(budget_tokens=page_tokens, confidential=confidential, granted=granted)
         return found or await self._profile(
-            profile_tokens, granted, lately_tokens=LATELY * profile_tokens * lately
+            profile_tokens,
+            granted,
+            lately_tokens=LATELY * profile_tokens * lately,
+            exclude_session=exclude_session,
         )
 
     async def _profile(
-        self, budget_tokens: int, granted: Collection[str], *, lately_tokens: int = 0
+        self,
+        budget_tokens: int,
+        granted: Collection[str],
+        *,
+        lately_tokens: int = 0,
+        exclude_session: str | None = None,
     ) -> Profile:
         if budget_tokens <= 0:
             return Profile()
         await self._upkeep.read_statements(most=BEFORE_PROFILE)
         return await profile.compose(
-            self._space, budget_tokens=budget_tokens, granted=granted, lately_tokens=lately_tokens
+            self._space,
+            budget_tokens=budget_tokens,
+            granted=granted,
+            lately_tokens=lately_tokens,
+            exclude_session=exclude_session,
         )
 
     async def page_versions(self, *, limit: int = 20) -> tuple[PageVersion, ...]:
@@ -811,6 +824,7 @@ class Memory:
         budget_tokens: int = AGENDA_TOKENS,
         granted: Collection[str] = (),
         standing: Collection[str] = (),
+        exclude_session: str | None = None,
     ) -> Agenda:
         """Say what the user said will happen today or in the next days, soonest first; birthdays every year.
 
@@ -820,13 +834,17 @@ class Memory:
         The block is not longer than `budget_tokens`, by an estimate that is rather too high, but for what is today and
         deadlines that must not be missed; 0 gives an empty one.
         `granted` is as in `surface`. `standing` are the ids of what stands before the model already with all its words:
-        of those, facts with a time are left out.
+        of those, facts with a time are left out; and so is what was said today in `exclude_session`.
         """
         if budget_tokens <= 0:
             return Agenda(day=self._space.clock.now().date())
         await self._upkeep.read_statements(most=BEFORE_PROFILE)
         return await agenda.compose(
-            self._space, budget_tokens=budget_tokens, granted=granted, standing=standing
+            self._space,
+            budget_tokens=budget_tokens,
+            granted=granted,
+            standing=standing,
+            exclude_session=exclude_session,
         )
 
     async def deep(

@@ -10,6 +10,7 @@ from typing import Final, Literal, TypeAlias
 
 from satchel.messages import FileBlock, Message
 from satchel.models.port import FileReader
+from satchel.wording import cut_text
 
 __all__ = ["FilePart", "Takes", "less", "part_of"]
 
@@ -70,12 +71,8 @@ def part_of(file: FileBlock, read: FileReader | None, *, takes: Takes, most_pict
             return FilePart(kind="text", content=f"[{file.name}]\n{twin.decode('utf-8', 'replace')}")
     if file.media_type.startswith("text/"):
         text = content.decode("utf-8", "replace")
-        cut = (
-            ""
-            if len(text) <= MOST_TEXT
-            else f"\n[… {len(text) - MOST_TEXT:,} characters more; a tool can read them]"
-        )
-        return FilePart(kind="text", content=f"[{file.name}]\n{text[:MOST_TEXT]}{cut}")
+        shown = cut_text(text, MOST_TEXT, what="more characters; a tool can read them")
+        return FilePart(kind="text", content=f"[{file.name}]\n{shown}")
     return _sentence(file, "You can't be shown what is in it; a tool may read it.")
 
 

@@ -15,7 +15,7 @@ from typing import TypeAlias
 from satchel.errors import SatchelError, StorageError, StorageLocked
 from satchel.events import Notice, Record, SessionFiled, SessionStart
 from satchel.memory import Episode, Memory, Wished
-from satchel.runtime.lines import counted
+from satchel.runtime.lines import counted, held_back_notice
 from satchel.sessions import FORGOTTEN, Log, SessionStore, source_of
 from satchel.sessions.view import LastWords, SessionTurn, SessionView, ToolCall
 
@@ -95,7 +95,8 @@ async def catch_up(sessions: SessionStore, memory_in: MemoryIn) -> list[Notice]:
     crash left behind of a session that was moved to another project goes there first.
 
     Returns:
-        A notice for each session whose log could not be read.
+        A notice for each session whose log could not be read, and for each in which the user asked to hold something
+        back and could not be told so.
 
     Raises:
         StorageError: The database failed, or another process holds it; the remaining sessions were not captured.
@@ -111,7 +112,10 @@ async def catch_up(sessions: SessionStore, memory_in: MemoryIn) -> list[Notice]:
                     await memory.release(entry.session_id)
                     found = await _uncaptured(sessions, memory_in, entry.session_id)
             if found.episodes:
-                await found.memory.add_episodes(found.episodes, durable=True)
+                ids = await found.memory.add_episodes(found.episodes, durable=True)
+                # What the log has as captured was told then.
+                if held := await found.memory.just_held_back(tuple(set(ids) - found.captured)):
+                    notices.append(Notice(part="memory", text=held_back_notice(held)))
             await sessions.settle(entry)
         except StorageLocked:
             raise
@@ -174,12 +178,14 @@ class _Uncaptured:
     Attributes:
         memory: That of the project that the session is in now, or the user's own.
         episodes: What was said in turns that are not marked as captured, or whose memories are gone.
+        captured: The ids of what is marked as captured.
         left: The projects that it was in before, "" for none.
     """
 
     log: Log
     memory: Memory
     episodes: list[Episode]
+    captured: frozenset[str]
     left: set[str]
 
 
@@ -204,7 +210,8 @@ async def _uncaptured(sessions: SessionStore, memory_in: MemoryIn, session_id: s
     memory = await memory_in(projects[-1])
     if memory is None:
         raise StorageError("Memory is off or could not be opened.")
-    kept = await memory.known([id for _, ids in found for id in ids])
+    captured = frozenset(id for _, ids in found for id in ids)
+    kept = await memory.known(list(captured))
     left = set(projects) - {projects[-1]}
     return _Uncaptured(
         log=log,
@@ -218,5 +225,6 @@ async def _uncaptured(sessions: SessionStore, memory_in: MemoryIn, session_id: s
             or not (kept.intersection(ids) if left or source_of(session_id) else kept.issuperset(ids))
             for episode in episodes
         ],
+        captured=captured,
         left=left,
     )

@@ -47,6 +47,7 @@ from satchel.runtime.session_options import read_mode
 from satchel.sessions.view import SessionTurn
 from satchel.tools.builtin.changes import Restored, redo, undo
 from satchel.version import __version__
+from satchel.wording import cut_text
 
 if TYPE_CHECKING:
     from satchel.capabilities.checking import Registrar
@@ -524,11 +525,7 @@ async def _shell(context: CommandContext, rest: str) -> CommandResult:
     result = await session.run_tool("bash", {"command": rest}, show=context.show)
     text = result.text or "(no output)"
     if session.path is not None:
-        shown = (
-            text
-            if len(text) <= _MOST_TOLD
-            else f"{text[:_MOST_TOLD]}\n[… {len(text) - _MOST_TOLD:,} characters more]"
-        )
+        shown = cut_text(text, _MOST_TOLD)
         await context.satchel.post(
             session.id, shown, source=f"the user's command: {one_line(rest, 100)}", untrusted=True
         )
@@ -725,7 +722,8 @@ async def _usage(context: CommandContext, _rest: str) -> CommandResult:
     window = f" of {session.context_window:,}" if session.context_window else ""
     lines = [
         f"This conversation: {usage_line(session.usage) or 'nothing yet'}",
-        f"The next request has about {session.context_tokens:,}{window} tokens of it. /compact makes them fewer.",
+        f"The next request has about {session.context_tokens:,}{window} tokens of it, "
+        f"{session.memory_tokens:,} of them from memory. /compact makes them fewer.",
     ]
     today = local_day(satchel.clock.now())
     rows = [row for row in await satchel.usage() if row.day == today]

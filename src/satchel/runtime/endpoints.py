@@ -24,7 +24,16 @@ from satchel.models import (
     split_name,
 )
 
-__all__ = ["GREETING", "LiveEndpoint", "complete", "greet", "probe_endpoint", "said", "verify_model"]
+__all__ = [
+    "GREETING",
+    "LiveEndpoint",
+    "NoAnswerYet",
+    "complete",
+    "greet",
+    "probe_endpoint",
+    "said",
+    "verify_model",
+]
 
 _MOST_ANSWER_S: Final = 30.0
 """How long a model that is tried may take for one word: a large one on a slow machine loads its weights first."""
@@ -106,18 +115,26 @@ async def verify_model(name: str, settings: Settings, *, clock: Clock) -> None:
         ) from error
 
 
+class NoAnswerYet(ModelUnavailable):
+    """A model took the message and has sent nothing for as long as it is tried: it may be slow."""
+
+
 async def greet(name: str, settings: Settings, *, clock: Clock, limit_s: float = _MOST_ANSWER_S) -> None:
     """Make sure that a model answers a message of one line.
 
     Raises:
-        SatchelError: It doesn't, or not within the limit.
+        NoAnswerYet: It doesn't within the limit.
+        SatchelError: It doesn't.
     """
     model = open_model(name, settings, abilities=AbilityStore(None, clock=clock), clock=clock)
     try:
         with anyio.fail_after(limit_s):
             await complete(model, ModelRequest(system="You are being tested.", messages=[said(GREETING)]))
     except TimeoutError:
-        raise ModelUnavailable(f"{name} did not answer within {limit_s:g} s.") from None
+        raise NoAnswerYet(
+            f"{name} has not answered within {limit_s:g} s. A conversation waits {settings.agent.model_timeout_s:g} s "
+            "for it (agent.model_timeout_s)."
+        ) from None
     finally:
         await model.aclose()
 

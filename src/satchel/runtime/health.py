@@ -26,7 +26,7 @@ from satchel.models.embedding import (
     find_weights,
 )
 from satchel.runtime.capture import compare
-from satchel.runtime.endpoints import verify_model
+from satchel.runtime.endpoints import NoAnswerYet, verify_model
 from satchel.runtime.home import untrusted_project
 from satchel.runtime.lines import counted
 from satchel.runtime.memory_work import why_not_left, work_state
@@ -406,6 +406,8 @@ async def _model(satchel: Satchel) -> Check:
         return Check(part="model", state="ok", text=chosen)
     try:
         await verify_model(choice.name, satchel.parts.models.settings, clock=satchel.clock)
+    except NoAnswerYet as error:
+        return Check(part="model", state="warning", text=f"{chosen}: {error}")
     except SatchelError as error:
         return Check(part="model", state="failed", text=f"{chosen} can't answer: {error}")
     return Check(part="model", state="ok", text=chosen)

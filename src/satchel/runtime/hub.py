@@ -59,7 +59,7 @@ from satchel.loop import (
     run_call,
 )
 from satchel.memory.store.spending import Asked
-from satchel.messages import Block, FileBlock, Message, TextBlock, ToolResultBlock
+from satchel.messages import Block, FileBlock, Message, TextBlock, ToolResultBlock, size_of_text
 from satchel.models import ChatModel, Completion
 from satchel.runtime.attachments import Attachments
 from satchel.runtime.broadcast import Broadcast
@@ -479,6 +479,13 @@ class SessionHub:
     def context_tokens(self) -> int:
         """See `Session.context_tokens`."""
         return self._estimator.tokens(self.conversation.size)
+
+    @property
+    def memory_tokens(self) -> int:
+        """See `Session.memory_tokens`."""
+        blocks = (block for message in self.conversation.messages for block in message.blocks)
+        shown = (block for block in blocks if isinstance(block, TextBlock) and block.origin == "memory")
+        return self._estimator.tokens(sum(size_of_text(block.text) for block in shown))
 
     @property
     def waiting(self) -> tuple[MessageWaiting, ...]:

@@ -134,6 +134,11 @@ class Session:
         return self._hub.context_tokens
 
     @property
+    def memory_tokens(self) -> int:
+        """How many of these come from memory: page or profile, agenda, and what was found for messages."""
+        return self._hub.memory_tokens
+
+    @property
     def context_window(self) -> int | None:
         """The most tokens that a request to its model and its answer have together; None if that is not known."""
         return self._hub.model.context_window

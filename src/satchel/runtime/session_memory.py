@@ -13,7 +13,7 @@ from satchel.clock import local_day
 from satchel.conversation import Conversation
 from satchel.errors import SatchelError, StorageError
 from satchel.events import Event, MemoryCaptured, MemorySurfaced, Notice, Observation, SurfacedMemory
-from satchel.memory import Agenda, Context, Episode, Hit, MemoryRecord, Page, Profile
+from satchel.memory import Agenda, Context, Episode, Hit, Page, Profile
 from satchel.memory.show.profile import SAID_LAST
 from satchel.memory.show.reasons import who_said, why_shown
 from satchel.messages import Message, TextBlock
@@ -187,6 +187,7 @@ class SessionMemory:
                         confidential=True,
                         # A conversation that goes on has its own words before the model.
                         lately=conversation.turns <= 1,
+                        exclude_session=None if conversation.is_compacted else self._id,
                     )
                     for memory in reversed(memories)
                 ]
@@ -202,7 +203,11 @@ class SessionMemory:
             profile = events[0] if events else conversation.standing("profile")
             stand = {one.id for one in profile.memories if not one.is_part} if profile else ()
             agendas = [
-                await memory.agenda(budget_tokens=settings.agenda_tokens, standing=stand)
+                await memory.agenda(
+                    budget_tokens=settings.agenda_tokens,
+                    standing=stand,
+                    exclude_session=None if conversation.is_compacted else self._id,
+                )
                 for memory in reversed(memories)
             ]
             text = _joined(agendas)
@@ -262,31 +267,29 @@ class SessionMemory:
             if (kept := _without_forgotten(episode, forgotten)).text != FORGOTTEN
         ]
         ended = anyio.Event()
-        failures: list[SatchelError] = []
-        held: list[MemoryRecord] = []
+        told: list[Notice] = []
+        is_late = False
 
         async def store() -> None:
             try:
                 # The log is synced at the end of the turn: it must not say that something was stored which a power
                 # failure takes back.
                 ids = await memory.add_episodes(episodes, durable=True)
-                held.extend(await memory.just_held_back(ids))
+                if held := await memory.just_held_back(ids):
+                    notice = Notice(part="memory", text=held_back_notice(held))
+                    (self._parts.notices.post if is_late else told.append)(notice)
                 await self._record(MemoryCaptured(turn=turn, ids=tuple(ids)))
                 self._distilling.notify()
             except SatchelError as error:
-                failures.append(error)
+                told.append(_not_captured(str(error)))
             finally:
                 ended.set()
 
         self._parts.background.start(store)
         with anyio.move_on_after(_CAPTURE_WAIT_S):
             await ended.wait()
-        told = [Notice(part="memory", text=held_back_notice(held))] if held else []
-        if failures or not ended.is_set():
-            why = str(failures[0]) if failures else "The database is busy."
-            text = f"This turn is in the session log and not yet in memory; it will be captured later. {why}"
-            told.append(Notice(part="memory", text=text))
-        return told
+        is_late = not ended.is_set()
+        return [*told, _not_captured("The database is busy.")] if is_late else told
 
     async def check_shown(self, event: Event) -> None:
         """Take what an event shows out of the logs, if another process forgot the memories before this one had logged
@@ -308,6 +311,11 @@ class SessionMemory:
             if gone:
                 words = [Words(text=text) for text in gone.values()]
                 await self._home.sessions.redact(words, memory_ids=list(gone), only_open=True)
+
+
+def _not_captured(why: str) -> Notice:
+    text = f"This turn is in the session log and not yet in memory; it will be captured later. {why}"
+    return Notice(part="memory", text=text)
 
 
 def _joined(shown: Sequence[Profile | Page | Agenda]) -> str:

@@ -100,6 +100,11 @@ class Proposal:
     confidential: str = ""
     spheres: tuple[str, ...] = ()
 
+    @property
+    def is_confidential(self) -> bool:
+        """Whether only the user's own conversations may have it."""
+        return bool(self.confidential) or self.section == "confidential"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowReading:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -29,6 +29,9 @@ from satchel.memory.store.capture import NewMemory
 from satchel.memory.store.page_lines import PageFacts
 from satchel.memory.store.repository import MemoryDraft
 from satchel.memory.store.spending import Asked, add_usage
+from satchel.memory.text.discretion import beside_wish, telling_words, wish_of
+from satchel.memory.text.languages import function_words
+from satchel.memory.text.statements import without_days
 from satchel.messages import Usage
 from satchel.models.port import ChatModel
 
@@ -251,7 +254,7 @@ class Distiller:
                 good += more
             dropped = [why for _, why in left]
         facts: list[tuple[CheckedFact, MemoryDraft]] = []
-        for checked in good:
+        for checked in _held_together(good, window, there):
             draft = await self._draft_of(checked, window)
             if draft is not None:
                 facts.append((checked, draft))
@@ -355,9 +358,7 @@ class Distiller:
                 quote=fact.quote,
                 trust=fact.trust,
                 cues=proposal.cues,
-                discretion="confidential"
-                if proposal.confidential or proposal.section == "confidential"
-                else "open",
+                discretion="confidential" if proposal.is_confidential else "open",
                 # The user reads why: only words that were said.
                 kept_from=proposal.confidential
                 if any(find_quote(proposal.confidential, piece.text) for piece in window.pieces)
@@ -382,6 +383,42 @@ def _result(read: Window | Stretch, outcome: Outcome, *, reason: str = "", error
         reason=reason,
         error=error,
     )
+
+
+def _held_together(
+    facts: Sequence[CheckedFact], window: Window, known: Mapping[str, MemoryRecord]
+) -> list[CheckedFact]:
+    """The facts, those among the confidential that would give a confidential one of their conversation away: they share
+    a telling word with it that nobody is called, and that neither the lines they rest on nor a known open fact have.
+    """
+    ended = {fact.known.id for fact in facts if fact.known and fact.proposal.relation == "corrects"}
+    secrets = [fact.content for fact in facts if fact.proposal.is_confidential] + [
+        fact.content
+        for id, fact in known.items()
+        if fact.discretion == "confidential" and fact.source.session == window.session and id not in ended
+    ]
+    if not secrets:
+        return list(facts)
+    openly = [fact.content for fact in known.values() if fact.discretion == "open"]
+    called = [text.partition(":")[0] for text in (*secrets, *(fact.content for fact in facts)) if ":" in text]
+    secret = _told_in(secrets) - _told_in([*openly, *called, "The user", *function_words()])
+    found = []
+    for fact in facts:
+        said = [_openly_said(piece.text) for piece in fact.sources]
+        if not fact.proposal.is_confidential and _told_in([fact.content]) & secret - _told_in(said):
+            fact = replace(fact, proposal=replace(fact.proposal, section="confidential"))
+        found.append(fact)
+    return found
+
+
+def _told_in(texts: Iterable[str]) -> set[int]:
+    """The telling words of some texts, without those of days, which a program computed."""
+    return {word for text in texts for word in telling_words(without_days(text))}
+
+
+def _openly_said(text: str) -> str:
+    wish = wish_of(text)
+    return beside_wish(text) if wish is not None and wish.kind == "confidential" else text
 
 
 def _tier_of(time: FactTime | None) -> Tier:

@@ -11,6 +11,7 @@ from datetime import datetime
 
 from satchel.memory.records import Trust
 from satchel.memory.text.framing import CHARS_A_TOKEN, estimate_tokens, longest
+from satchel.wording import cut_text
 
 __all__ = [
     "OVERLAP_TOKENS",
@@ -259,7 +260,7 @@ def _ends_of(text: str, tokens: int) -> str:
         return text
     first = _fitting_end(text, 0, len(text), tokens)
     last = len(text) - _fitting_end(text[::-1], 0, len(text), tokens)
-    return f"{text[:first]}\n[… {last - first:,} characters …]\n{text[last:]}"
+    return cut_text(text, first, len(text) - last, what="characters")
 
 
 def _lines(pieces: Sequence[EpisodePart]) -> str:

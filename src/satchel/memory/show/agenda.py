@@ -146,6 +146,7 @@ async def compose(
     budget_tokens: int,
     granted: Collection[str] = (),
     standing: Collection[str] = (),
+    exclude_session: str | None = None,
 ) -> Agenda:
     """Compose the agenda of a space; see `Memory.agenda`."""
     now = space.clock.now()
@@ -194,18 +195,27 @@ async def compose(
             kept.append(entry)
         else:
             kept[place] = replace(kept[place], more=(*kept[place].more, entry))
-    # A fact whose days a model read says them itself.
-    above = [
-        entry
-        for entry in kept
+
+    def why_above(entry: _Entry) -> str:
+        """Why the model has all of a line before it already; "" where it hasn't."""
+        memories = [one.found.memory for one in (entry, *entry.more)]
+        if any(one.doubt for one in (entry, *entry.more)):
+            return ""
         if all(
-            one.found.memory.id in standing and one.found.memory.time is not None and not one.doubt
-            for one in (entry, *entry.more)
-        )
-    ]
-    left_out += [(_line(entry), "stands in the profile") for entry in above]
-    kept = [entry for entry in kept if entry not in above]
-    return _composed(kept, today, budget_tokens, left_out, AGENDA_ABOVE if above else AGENDA_EMPTY)
+            one.source.session is not None
+            and one.source.session == exclude_session
+            and one.said_at.astimezone(now.tzinfo).date() == today
+            for one in memories
+        ):
+            return "was said in this conversation"
+        # A fact whose days a model read says them itself.
+        is_standing = all(one.id in standing and one.time is not None for one in memories)
+        return "stands in the profile" if is_standing else ""
+
+    whys = [why_above(entry) for entry in kept]
+    left_out += [(_line(entry), why) for entry, why in zip(kept, whys, strict=True) if why]
+    left = [entry for entry, why in zip(kept, whys, strict=True) if not why]
+    return _composed(left, today, budget_tokens, left_out, AGENDA_ABOVE if any(whys) else AGENDA_EMPTY)
 
 
 def agenda_to_json(agenda: Agenda) -> dict[str, Any]:

@@ -99,9 +99,14 @@ class Profile(Standing[ProfileLine]):
 
 
 async def compose(
-    space: Space, *, budget_tokens: int, granted: Collection[str], lately_tokens: int = 0
+    space: Space,
+    *,
+    budget_tokens: int,
+    granted: Collection[str],
+    lately_tokens: int = 0,
+    exclude_session: str | None = None,
 ) -> Profile:
-    """Compose the profile of a space; see `Memory.profile`. `lately_tokens` are for the user's last turns."""
+    """Compose the profile of a space; see `Memory.standing`. `lately_tokens` are for the user's last turns."""
     now = space.clock.now()
     last: list[ProfileLine] = []
     if lately_tokens > 0:
@@ -115,7 +120,11 @@ async def compose(
         facts=[one for one in found.facts if is_granted(one.spheres, granted)],
         # What stands below with all its words makes room for what was said before.
         statements=[
-            one for one in found.statements if is_granted(one[0].spheres, granted) and one[0].id not in said
+            one
+            for one in found.statements
+            if is_granted(one[0].spheres, granted)
+            and one[0].id not in said
+            and (exclude_session is None or one[0].source.session != exclude_session)
         ],
     )
     return _with_lately(_compose(found, now, budget_tokens), last)

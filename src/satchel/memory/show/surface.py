@@ -28,12 +28,12 @@ from satchel.memory.store.repository import (
     rids_by_id,
     rids_of,
     rids_of_session,
-    turns_over,
 )
 from satchel.memory.text.block import Said, block_of, gist, said_texts
 from satchel.memory.text.discretion import HELD_BACK, asks_about
 from satchel.memory.text.framing import restates
 from satchel.memory.text.newest import attribute_of, newest_of_each
+from satchel.memory.text.statements import only_asks
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -182,6 +182,7 @@ class Surface:
                 lines, asked = judged, replace(asked, with_past=True)
         await self._leave_out_told_before(lines, weighed, showing)
         lines = with_later(lines, weighed, there=showing.standing)
+        await self._leave_out_read(lines, weighed, asked)
         if not asked.with_past:
             await self._leave_out_over(lines, weighed)
         await self._leave_out_closed(lines, weighed, asked)
@@ -271,6 +272,52 @@ class Surface:
                 if newest >= len(stating) > one:
                     stating[one].why_not = "a newer value is before the model"
 
+    async def _leave_out_read(self, lines: Sequence[ChosenLine], weighed: Weighed, asked: _Asked) -> None:
+        """Leave out turns of the user that a model has read and that add nothing to the facts: nothing was drawn from
+        one that asks, or all that was drawn is before the model or over. What a message asks about it gets whole.
+        """
+        turns = {
+            line.record.id: line
+            for line in may_stand(lines)
+            if line.record.kind == "episode"
+            and weighed.told[line.at]
+            and line.record.id == weighed.records[line.at].id
+            and line.record.trust == "user"
+        }
+        if not turns:
+            return
+        showing, now = asked.showing, self._space.clock.now()
+        there = {*showing.exclude, *showing.standing, *(line.record.id for line in may_stand(lines))}
+
+        def read(connection: Connection, number: int) -> tuple[dict[str, list[MemoryRecord]], frozenset[str]]:
+            rids = rids_by_id(connection, number, list(turns))
+            drawn: dict[int, list[int]] = {}
+            for fact, turn in graph.facts_and_turns(connection, list(rids.values()), are_facts=False):
+                drawn.setdefault(turn, []).append(fact)
+            records = read_records(
+                connection, number, sorted({fact for some in drawn.values() for fact in some})
+            )
+            facts = {
+                id: [records[fact] for fact in drawn.get(rid, ()) if fact in records]
+                for id, rid in rids.items()
+            }
+            return facts, graph.elaborated_by(connection, rids_of(connection, number, list(there)))
+
+        facts, elaborated = await self._space.read(read)
+        there |= elaborated
+        for id, line in turns.items():
+            left = [fact for fact in facts[id] if fact.discretion == "open" and fact.id not in there]
+            if not facts[id]:
+                line.why_not = "is only a question" if only_asks(line.record.content) else ""
+            elif asks_about(asked.message, line.record.content):
+                continue
+            elif not left:
+                line.why_not = "what was drawn from it is before the model"
+            elif not asked.with_past and all(
+                fact.time is not None and fact.valid_to is not None and fact.valid_to <= now for fact in left
+            ):
+                line.why_not = "is over"
+
     async def _leave_out_over(self, lines: Sequence[ChosenLine], weighed: Weighed) -> None:
         """Leave out what is over, and what tells only of that, unless one stands beside what it may have replaced.
 
@@ -284,14 +331,12 @@ class Surface:
             for line in may_stand(lines)
             if line.at in alone or line.record.id == weighed.records[line.at].id
         ]
-        turns = [line.record.id for line in own if weighed.told[line.at]]
-        over = await self._space.read(turns_over, turns, at=self._space.now_micros()) if turns else set()
 
         def read() -> None:
             for line in own:
                 record = line.record
                 is_over = record.importance < LASTING_IMPORTANCE and record.is_over(now)
-                if is_over or record.id in over or is_past_appointment(record, now.date()):
+                if is_over or is_past_appointment(record, now.date()):
                     line.why_not = "is over"
 
         # Reading the days in a text takes 0.3 ms: too long for the event loop.

@@ -98,7 +98,6 @@ __all__ = [
     "space_changed",
     "tags_of",
     "to_micros",
-    "turns_over",
 ]
 
 T = TypeVar("T")
@@ -743,22 +742,6 @@ def expired_rids(connection: Connection, space: int, at: int, *, over_from: int)
     `over_from` on.
     """
     return [rid for (rid,) in _EXPIRED.run(connection, {"space": space, "at": at, "over_from": over_from})]
-
-
-_HAS_PASSED = and_(memories.c.time.is_not(None), memories.c.valid_to <= bindparam("at"))
-_TURNS_OVER = Prepared(
-    select(edges.c.target_rid)
-    .join(memories, memories.c.rid == edges.c.source_rid)
-    .where(edges.c.target_rid.in_(listed(bindparam("rids"))), edges.c.relation == "derived_from")
-    .group_by(edges.c.target_rid)
-    .having(func.count() == func.sum(case((_HAS_PASSED, 1), else_=0)))
-)
-
-
-def turns_over(connection: Connection, space: int, ids: Sequence[str], *, at: int) -> set[str]:
-    """Those of some turns from which facts were drawn of which the time of each is over."""
-    rids = {rid: id for id, rid in rids_by_id(connection, space, ids).items()}
-    return {rids[rid] for (rid,) in _TURNS_OVER.run(connection, {"rids": json.dumps(list(rids)), "at": at})}
 
 
 _HELD_BACK = Prepared(

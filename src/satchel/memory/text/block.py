@@ -15,6 +15,7 @@ from satchel.errors import UsageError
 from satchel.memory.records import Context, Hit
 from satchel.memory.text.framing import (
     ABOUT_USER,
+    AGENDA_ABOVE,
     AGENDA_EMPTY,
     AHEAD,
     AS_OF,
@@ -61,12 +62,13 @@ _STANDING_LINE = (
     rf'|[A-Z][a-z, ]{{3,30}}:(?=[ \t]*\r?\n[ \t]*(?:-|[0-9a-z]{{8}})(?: {_DAY})? ")'
 )
 """A line of the profile or the agenda, or one of the page or its heading."""
+_NO_LINE = f"{re.escape(AGENDA_EMPTY)}|{re.escape(AGENDA_ABOVE)}"
 _AS_OF = re.escape(AS_OF).replace(re.escape("{day}"), "[0-9-]{10}")
 _STANDING = re.compile(
     r"[ \t]*(?:<satchel-(?:profile|agenda)>[ \t]*\r?\n?)?[ \t]*"
     rf"(?:{re.escape(ABOUT_USER)}(?:{re.escape(LOWER_HOLDS)}|{_AS_OF})?"
     rf"|{re.escape(AHEAD).replace(re.escape('{day}'), '[A-Z][a-z]{2} [0-9-]{10}')})"
-    rf"[ \t]*(?:\r?\n|\Z)?(?:[ \t]*(?:{_STANDING_LINE}|{re.escape(AGENDA_EMPTY)})[ \t]*(?:\r?\n|\Z)?)*"
+    rf"[ \t]*(?:\r?\n|\Z)?(?:[ \t]*(?:{_STANDING_LINE}|{_NO_LINE})[ \t]*(?:\r?\n|\Z)?)*"
     r"(?:[ \t]*</satchel-(?:profile|agenda)>[ \t]*(?:\r?\n|\Z)?)?"
 )
 

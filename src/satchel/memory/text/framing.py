@@ -87,7 +87,7 @@ OVER = ", over"
 """Behind where a memory comes from, if its time is over."""
 AGENDA_EMPTY = "Nothing that is known of."
 """Stands in the agenda where an earlier one in the conversation had lines."""
-AGENDA_ABOVE = "Nothing but what stands in the profile."
+AGENDA_ABOVE = "Nothing but what stands above."
 """The same where lines were left out for that."""
 
 EARLIER = r' \(earlier(?:, \d{4}-\d\d-\d\d: "(?:[^"\\\n]|\\.)*")+\)'

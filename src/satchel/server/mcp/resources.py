@@ -19,6 +19,7 @@ from satchel.server.mcp.skills import SCHEME, ServedSkills
 from satchel.server.mcp.tools import granted_memory
 from satchel.sessions import SessionInfo
 from satchel.tools.visible import visible
+from satchel.wording import cut_text
 
 __all__ = [
     "PROFILE",
@@ -93,9 +94,7 @@ class Resources:
         if not any(info.id == id for info in await self._open_sessions()):
             raise NotFound(f"There is no session {id!r}.")
         text = visible(await self._satchel.sessions.export(id, form="markdown"))
-        if len(text) > _MOST_CHARS:
-            text = f"{text[:_MOST_CHARS]}\n\n[… {len(text) - _MOST_CHARS:,} more characters …]\n"
-        return _text(uri, text)
+        return _text(uri, cut_text(text, _MOST_CHARS))
 
     async def completed(self, template: str, beginning: str) -> tuple[list[str], int]:
         """Ids that begin with this text, and how many there are in all."""

@@ -19,6 +19,7 @@ from satchel.sandbox.port import Sandbox
 from satchel.tools.documents.reading import DocumentPart, read_sections
 from satchel.tools.kept import keep, media_type_of
 from satchel.tools.port import ToolContext
+from satchel.wording import cut_text
 
 __all__ = ["MOST_PICTURE", "DocumentReader", "document_kind", "is_picture", "notebook_text"]
 
@@ -154,6 +155,5 @@ def _output(output: Mapping[str, Any], cell: int, pictures: dict[str, bytes]) ->
     )
     text = _joined(output.get("text") or data.get("text/plain") or "") or error
     if text:
-        cut = f"\n[… {len(text) - _MOST_OUTPUT:,} characters more]" if len(text) > _MOST_OUTPUT else ""
         yield "[output]"
-        yield from f"{text[:_MOST_OUTPUT]}{cut}".splitlines()
+        yield from cut_text(text, _MOST_OUTPUT).splitlines()

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Literal, TypeAlias
 
 from satchel.tools.port import ToolResult
+from satchel.wording import cut_text
 
 __all__ = ["ErrorCode", "as_result", "failure", "is_success", "success", "to_text"]
 
@@ -71,7 +72,4 @@ def as_result(envelope: Mapping[str, Any]) -> ToolResult:
 
 
 def _short(text: str) -> str:
-    if len(text) <= SHOWN_CHARS:
-        return text
-    half = SHOWN_CHARS // 2
-    return f"{text[:half]}\n[… {len(text) - 2 * half:,} characters left out …]\n{text[-half:]}"
+    return cut_text(text, SHOWN_CHARS // 2, SHOWN_CHARS // 2, what="characters left out")
