@@ -213,7 +213,7 @@ class Memory:
             await _bring_up_to_date(database, hasher)
             thread = OneThread("satchel-memory")
             stack.callback(thread.close)
-            candidates = Candidates(database, number, thread)
+            candidates = Candidates(database, number, thread, dense)
             stack.callback(candidates.close)
             if database.is_scrub_due:
                 await database.scrub()
@@ -573,7 +573,7 @@ class Memory:
         if mode not in ("lexical", "keyword"):
             await self._upkeep.prepare(most=BEFORE_SEARCH, progress=progress)
         elif mode == "lexical":  # Words alone wake no embedder.
-            await self._space.refresh()
+            await self._space.candidates.refresh()
         return await self._search.hits(
             query,
             limit=limit,
@@ -908,9 +908,10 @@ class Memory:
         dense = self._space.dense
         if dense is not None:
             await dense.open()
-        model = None if dense is None or dense.model is None else (dense.model, dense.embedder.info.id)
-        second = None if dense is None or dense.second is None else dense.second.model
-        return await self._space.read(repository.read_stats, model, second)
+        if dense is None or dense.model is None:
+            return await self._space.read(repository.read_stats, None, ())
+        models = (dense.model, *([] if dense.second is None else [dense.second.model]))
+        return await self._space.read(repository.read_stats, dense.embedder.info.id, models)
 
     async def by_day(self) -> tuple[DayCount, ...]:
         """Count what is in the store by the day it was said, and by kind, the oldest day first."""
@@ -1368,7 +1369,7 @@ class Memory:
                 'There is no embedder (memory.embedder is "none"): name one to make vectors with.'
             )
         done = await reindex(self._space.dense, calibrate=calibrate, drop_old=drop_old, progress=progress)
-        await self._space.refresh()
+        await self._space.candidates.refresh()
         return done
 
     @property

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from satchel.memory.find.candidates.arrays import Floats, Ints, Matrix, distinct
+from satchel.memory.find.candidates.arrays import Floats, Ints, Matrix, distinct, is_in
 from satchel.memory.find.candidates.columns import Column
 from satchel.memory.find.candidates.entries import Entries, Postings
 from satchel.memory.find.candidates.sittings import label_of, seat
@@ -45,9 +45,6 @@ MAX_STEMS_BYTES = 32 << 20
 
 _AT_ONCE = 4096
 """Rows that are read before they are taken in: what is read needs no memory of its own."""
-
-_MOST_STREAMS = 64
-"""Changes in more conversations than this are rare, and everything is seated anew."""
 
 _COLUMNS: Mapping[str, Any] = {
     "rid": np.int64,
@@ -237,16 +234,8 @@ class Index:
 
     def _seat(self, changed: Ints) -> None:
         """Find out who sat together where rows came or went: in the conversations of those rows, and in no others."""
-        of_row = self["stream"]
-        streams = distinct(of_row[changed])
-        streams = streams[streams >= 0]
-        if len(streams) > _MOST_STREAMS:
-            concerned = of_row >= 0
-        else:
-            concerned = np.zeros(len(self), dtype=np.bool_)
-            for stream in streams.tolist():
-                concerned |= of_row == stream
-        rows = np.flatnonzero(concerned)
+        streams = distinct(self["stream"][changed])
+        rows = np.flatnonzero(is_in(streams[streams >= 0], self["stream"]))
         names = {"rids": "rid", "streams": "stream", "turns": "turn", "positions": "position"}
         names |= {"minutes": "minute", "voices": "voice", "alive": "alive"}
         seated = seat(**{given: self[name][rows] for given, name in names.items()})
