@@ -37,9 +37,6 @@ _ASSISTANTS = frozenset({"assistant", "ai", "agent", "bot", "model", "system", "
 _DAY_MICROS = 86_400_000_000
 _MINUTE_MICROS = 60_000_000
 
-_MAX_BAG_BYTES = 16 << 20
-"""Of token vectors that are kept: those of 12,000 turns. The others are read when they are compared, 8 µs each."""
-
 MAX_STEMS_BYTES = 32 << 20
 """Of what is kept for stems: the commonest 80 of 100,000 rows, or thousands of others."""
 
@@ -114,8 +111,6 @@ class Index:
         self._next_sitting = 0
         self._entries = Entries()
         self._first, self._other = _OfModel(), _OfModel()
-        self._bags: dict[int, Bag] = {}
-        self._bag_bytes = 0
         self._derived: dict[str, Any] = {}
         self._of_stems: dict[int, StemScores] = {}
         self._of_stems_bytes = 0
@@ -143,8 +138,6 @@ class Index:
         """Take vectors of this model from now on; those of another are thrown away, never mixed."""
         if model != self.model:
             self._first = _OfModel(model, dimension, len(self))
-            self._bags.clear()
-            self._bag_bytes = 0
             self.use_second(None)
 
     def use_second(self, second: Second | None) -> None:
@@ -182,7 +175,7 @@ class Index:
         """About how much memory it takes."""
         columns = sum(int(column.values.nbytes) for column in self._columns.values())
         vectors = sum(vectors.size_bytes for vectors in self._all_vectors)
-        return columns + self._entries.size_bytes + vectors + self._bag_bytes
+        return columns + self._entries.size_bytes + vectors
 
     @property
     def dead_count(self) -> int:
@@ -346,24 +339,13 @@ class Index:
             np.hstack([found.vectors, other.vectors]), np.where(of_second, other.numbers, found.numbers)
         )
 
-    # Tokens: read from the database when a search compares them, and kept as long as there is room.
-
     def bags(self, rows: Ints, read: Callable[[Sequence[int]], Mapping[int, bytes]]) -> dict[int, Bag]:
-        """The tokens of some rows, by row; `read` reads those that are lacking, packed, by rid. Rows without a vector
-        have none.
+        """The tokens of some rows, by row; `read` reads them from the database, packed, by rid, 8 µs each. Rows without
+        a vector have none.
         """
-        embedded = rows[self._first.texts.has(rows) & ~self._other.texts.has(rows)].tolist()
-        known = {row: self._bags[row] for row in embedded if row in self._bags}
-        if len(known) < len(embedded):
-            found = read([int(self["rid"][row]) for row in embedded if row not in known])
-            if self._bag_bytes > _MAX_BAG_BYTES:
-                self._bags.clear()
-                self._bag_bytes = 0
-            new = dict(zip(self.rows_of(found).tolist(), map(unpack, found.values()), strict=True))
-            self._bags |= new
-            self._bag_bytes += sum(map(len, found.values()))
-            known |= new
-        return known
+        embedded = rows[self._first.texts.has(rows) & ~self._other.texts.has(rows)]
+        found = read(self["rid"][embedded].tolist())
+        return dict(zip(self.rows_of(found).tolist(), map(unpack, found.values()), strict=True))
 
 
 def _in_parts(found: Iterable[Any]) -> Iterator[list[Any]]:
