@@ -1392,12 +1392,16 @@ async def _opened(
 
 
 async def _hasher(database: Database, home: Path | None) -> WordHasher:
-    """The hashes of forgotten words: with the key of the home or, without one, of the database."""
-    own = None
-    if home is None and not database.is_in_memory and database.file is None:
-        own = await database.own_key()
-    hasher = WordHasher(_key_file(database, home) if own is None else own)
-    if database.file is None and not database.is_in_memory:
+    """The hashes of forgotten words: with the key of the home or, without one, of the database; one in memory has a key
+    for as long as it is open.
+    """
+    is_server = database.file is None and not database.is_in_memory
+    folder = database.file.parent if home is None and database.file is not None else home
+    if folder is not None:
+        hasher = WordHasher(folder / KEY_FILE)
+    else:
+        hasher = WordHasher(await database.own_key() if is_server else None)
+    if is_server:
         await database.bind(hasher.mark)
     return hasher
 
@@ -1414,10 +1418,3 @@ async def _bring_up_to_date(database: Database, hasher: WordHasher) -> None:
     if await database.read(has_unkeyed):
         await database.write(lambda connection: rekey(connection, hasher))
         await database.scrub()
-
-
-def _key_file(database: Database, home: Path | None) -> Path | None:
-    """Where the key for hashes of forgotten words is kept; None for a database in memory that has no home."""
-    if home is not None:
-        return home / KEY_FILE
-    return None if database.file is None else database.file.parent / KEY_FILE

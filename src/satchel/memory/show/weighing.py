@@ -210,12 +210,10 @@ async def _asked(
     centres = await dense.associations_for(vectors[0])
     if centres is None:
         return ComparedMessage(stems=question.stems, vectors=vectors)
-    calls = centres.calls(vectors[:2], likely=gate.mean + gate.deviation)
     return ComparedMessage(
         stems=question.stems,
         vectors=vectors,
-        topics=calls.topics,
-        calls=calls.strengths,
+        calls=centres.calls(vectors[:2], likely=gate.mean + gate.deviation),
         likely=gate.mean + 2 * gate.deviation,
     )
 
