@@ -197,7 +197,7 @@ async def _measure(
     memory: Memory, clock: ManualClock, person: Mapping[str, Any], stored: Stored
 ) -> list[Measured]:
     await memory.embed_pending()
-    await memory._space.refresh()
+    await memory._space.candidates.refresh()
     measured = []
     ideal = set(ideal_profile(person))
     for message in person["messages"]:

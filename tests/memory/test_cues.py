@@ -234,7 +234,7 @@ async def test_the_best_cue_of_each_memory_is_compared() -> None:
         asked = await space.dense.asked(["buying item 3", "selling item 5"])
         assert asked is not None
         assert isinstance(space.candidates, Candidates)
-        await space.refresh()
+        await space.candidates.refresh()
         assert space.candidates.contents.cues_waiting == 0
         found = space.candidates._index.cue_cosines(asked)
     assert found is not None

@@ -213,7 +213,7 @@ class Memory:
             await _bring_up_to_date(database, hasher)
             thread = OneThread("satchel-memory")
             stack.callback(thread.close)
-            candidates = Candidates(database, number, thread)
+            candidates = Candidates(database, number, thread, dense)
             stack.callback(candidates.close)
             if database.is_scrub_due:
                 await database.scrub()
@@ -573,7 +573,7 @@ class Memory:
         if mode not in ("lexical", "keyword"):
             await self._upkeep.prepare(most=BEFORE_SEARCH, progress=progress)
         elif mode == "lexical":  # Words alone wake no embedder.
-            await self._space.refresh()
+            await self._space.candidates.refresh()
         return await self._search.hits(
             query,
             limit=limit,
@@ -926,9 +926,10 @@ class Memory:
         dense = self._space.dense
         if dense is not None:
             await dense.open()
-        model = None if dense is None or dense.model is None else (dense.model, dense.embedder.info.id)
-        second = None if dense is None or dense.second is None else dense.second.model
-        return await self._space.read(repository.read_stats, model, second)
+        if dense is None or dense.model is None:
+            return await self._space.read(repository.read_stats, None, ())
+        models = (dense.model, *([] if dense.second is None else [dense.second.model]))
+        return await self._space.read(repository.read_stats, dense.embedder.info.id, models)
 
     async def by_day(self) -> tuple[DayCount, ...]:
         """Count what is in the store by the day it was said, and by kind, the oldest day first."""
@@ -1386,7 +1387,7 @@ class Memory:
                 'There is no embedder (memory.embedder is "none"): name one to make vectors with.'
             )
         done = await reindex(self._space.dense, calibrate=calibrate, drop_old=drop_old, progress=progress)
-        await self._space.refresh()
+        await self._space.candidates.refresh()
         return done
 
     @property
@@ -1409,12 +1410,16 @@ async def _opened(
 
 
 async def _hasher(database: Database, home: Path | None) -> WordHasher:
-    """The hashes of forgotten words: with the key of the home or, without one, of the database."""
-    own = None
-    if home is None and not database.is_in_memory and database.file is None:
-        own = await database.own_key()
-    hasher = WordHasher(_key_file(database, home) if own is None else own)
-    if database.file is None and not database.is_in_memory:
+    """The hashes of forgotten words: with the key of the home or, without one, of the database; one in memory has a key
+    for as long as it is open.
+    """
+    is_server = database.file is None and not database.is_in_memory
+    folder = database.file.parent if home is None and database.file is not None else home
+    if folder is not None:
+        hasher = WordHasher(folder / KEY_FILE)
+    else:
+        hasher = WordHasher(await database.own_key() if is_server else None)
+    if is_server:
         await database.bind(hasher.mark)
     return hasher
 
@@ -1431,10 +1436,3 @@ async def _bring_up_to_date(database: Database, hasher: WordHasher) -> None:
     if await database.read(has_unkeyed):
         await database.write(lambda connection: rekey(connection, hasher))
         await database.scrub()
-
-
-def _key_file(database: Database, home: Path | None) -> Path | None:
-    """Where the key for hashes of forgotten words is kept; None for a database in memory that has no home."""
-    if home is not None:
-        return home / KEY_FILE
-    return None if database.file is None else database.file.parent / KEY_FILE

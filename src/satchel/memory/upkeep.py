@@ -82,7 +82,7 @@ class Upkeep:
             await self._embed(most, progress, with_gate=with_gate)
         except (StorageLocked, StorageUnwritable):
             # What is derived is worth less than an answer: the next search makes it.
-            await self._space.refresh()
+            await self._space.candidates.refresh()
 
     async def read_statements(self, *, most: int) -> int:
         """Read out of memories what profile and agenda are made of, the newest first; nothing if the database is
@@ -149,7 +149,7 @@ class Upkeep:
             StorageError: The store failed.
         """
         space = self._space
-        await space.refresh()
+        await space.candidates.refresh()
         changed = space.candidates.contents.changed
         if changed == self._caught_up:
             return False
@@ -195,7 +195,7 @@ class Upkeep:
         dense, candidates = self._space.dense, self._space.candidates
         if dense is not None:
             await dense.open()
-        await self._space.refresh()
+        await self._space.candidates.refresh()
         missing = min(candidates.contents.count - candidates.contents.embedded, most)
         waiting = min(candidates.contents.cues_waiting, most)
         if dense is None or not candidates.contents.count:
@@ -209,7 +209,7 @@ class Upkeep:
                 wait_s=_LOCKED_S,
                 until_s=until_s,
             )
-            await self._space.refresh()
+            await self._space.candidates.refresh()
         if with_gate:
             await dense.gate()
 

@@ -49,6 +49,8 @@ __all__ = ["DenseArm"]
 
 T = TypeVar("T")
 
+_ALL = Share()
+
 _BATCH = 64
 _STEP = 8  # Where somebody waits: a thirtieth of a second with the default embedder.
 _STEP_CHARS = 4_000
@@ -90,12 +92,12 @@ class DenseArm:
         claims: Claims,
         *,
         home: Path | None = None,
-        share: Share | None = None,
+        share: Share = _ALL,
     ) -> None:
         """Nothing is loaded before the first embedding.
 
         `claims` divide the work between processes; `home` keeps the table of associations; `share` says which memories
-        it embeds, None for all.
+        it embeds.
         """
         self.embedder = embedder
         self._embeds_tokens = isinstance(embedder, TokenEmbedder)  # The check takes 0.1 ms.
@@ -472,7 +474,7 @@ class DenseArm:
 
         def write(connection: Connection) -> bool:
             taken.release(connection)
-            instead_of = None if of_cues or self._share is None else self._share.instead_of
+            instead_of = None if of_cues else self._share.instead_of
             return vector_rows.write_vectors(connection, model, made, of_cues=of_cues, instead_of=instead_of)
 
         if not await self._database.write(write):

@@ -85,9 +85,7 @@ class Search:
             least = formulas.SEMANTIC_THRESHOLD if threshold is None else threshold
             hits = await self._by_meaning(query, visible, limit=most, threshold=least)
         else:
-            found, asked = await self._found(
-                query, limit=most, mode=mode, visible=visible, boosted=mode == "hybrid"
-            )
+            found, asked = await self._found(query, limit=most, mode=mode, visible=visible)
             least = await self._least_cosine(found, asked, clearly=clearly) if relevant_only else -math.inf
             hits = tuple(
                 Hit(memory=record, score=round(one.score, 6), signals=one.signals)
@@ -96,17 +94,23 @@ class Search:
             )
         if threshold is not None and mode != "semantic":
             hits = tuple(hit for hit in hits if hit.score > threshold)
-        hits = self._with_over(await self.hits_as_of(hits, wanted.get("as_of")), wanted.get("as_of"))
+        hits = await self._as_of(hits, wanted.get("as_of"))
         hits = hits if mode == "semantic" else await self._presented(query, hits)
         if most == limit:
             return hits
         evidence = await self._space.read(folding.read_evidence, [hit.memory.id for hit in hits])
         return folding.folded_hits(hits, evidence, limit=limit)
 
-    def _with_over(self, hits: Sequence[Hit], moment: datetime | None) -> tuple[Hit, ...]:
-        """The same hits, those marked whose time is over now, or at the moment that is asked about."""
+    async def _as_of(self, hits: Sequence[Hit], moment: datetime | None) -> tuple[Hit, ...]:
+        """The same hits, with their memories as they stood at a moment, and those marked whose time was over then; None
+        is now.
+        """
+        then = await self.as_written([hit.memory for hit in hits], moment)
         now = moment or self._space.clock.now()
-        return tuple(replace(hit, is_over=True) if hit.memory.is_over(now) else hit for hit in hits)
+        return tuple(
+            replace(hit, memory=memory, is_over=memory.is_over(now))
+            for hit, memory in zip(hits, then, strict=True)
+        )
 
     async def _presented(self, query: str, hits: tuple[Hit, ...]) -> tuple[Hit, ...]:
         replies = [hit.memory for hit in hits[:_PRESENTED] if presenting.is_short_reply(hit.memory)]
@@ -154,11 +158,6 @@ class Search:
         if moment is None or not memories:
             return tuple(memories)
         return tuple(await self._space.read(history.as_written, memories, moment))
-
-    async def hits_as_of(self, hits: Sequence[Hit], moment: datetime | None) -> tuple[Hit, ...]:
-        """The same hits, with their memories as they stood at a moment; None is now."""
-        then = await self.as_written([hit.memory for hit in hits], moment)
-        return tuple(replace(hit, memory=memory) for hit, memory in zip(hits, then, strict=True))
 
     async def list(
         self, filters: Filters, *, limit: int, offset: int, facts_first: bool = False
@@ -210,26 +209,15 @@ class Search:
 
         return read
 
-    async def find(
-        self,
-        query: str,
-        *,
-        limit: int,
-        mode: Mode,
-        visible: VisibleOf | None = None,
-        boosted: bool = False,
-    ) -> Sequence[tuple[Ranked, MemoryRecord]]:
-        """Find memories in what `candidates` took in last: the caller has refreshed them. What was forgotten meanwhile
-        is left out.
-
-        `boosted` lets importance, recency and priority move scores by a tenth each.
-        """
-        return (await self._found(query, limit=limit, mode=mode, visible=visible, boosted=boosted))[0]
-
     async def _found(
-        self, query: str, *, limit: int, mode: Mode, visible: VisibleOf | None, boosted: bool
+        self, query: str, *, limit: int, mode: Mode, visible: VisibleOf
     ) -> tuple[Sequence[tuple[Ranked, MemoryRecord]], tuple[ParsedQuestion, AskedWith | None]]:
-        """The same, with the query as it was asked."""
+        """Find memories in what `candidates` took in last: the caller has refreshed them. What was forgotten meanwhile
+        is left out. In the mode "hybrid", importance, recency and priority move scores by a tenth each.
+
+        Returns:
+            What was found, best first; and the query as it was asked.
+        """
         space = self._space
         question, asked = await self._asked(query, mode)
         if not space.candidates.contents.count or not query.strip():
@@ -248,7 +236,7 @@ class Search:
             limit=limit,
             then=with_records,
             visible=visible,
-            factors=self._boosts() if boosted else None,
+            factors=self._boosts() if mode == "hybrid" else None,
         )
         return found, (question, asked)
 
@@ -264,7 +252,7 @@ class Search:
                 asked = await dense.question(question.text)
             if candidates.contents.model is None and dense.model is not None:
                 # Its first answer told under which number the store knows it.
-                await space.refresh()
+                await space.candidates.refresh()
             dense.waiting = (
                 0 if dense.any_trouble else candidates.contents.count - candidates.contents.embedded
             )

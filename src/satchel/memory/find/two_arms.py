@@ -120,7 +120,6 @@ class _SecondArm(DenseArm):
 
     def instead_of(self, model: int | None) -> None:
         """Take the place of this model's vectors from now on."""
-        assert self._share is not None
         self._share = replace(self._share, instead_of=model)
 
 
@@ -147,10 +146,10 @@ class TwoArms(DenseArm):
             clock,
             claims,
             home=home,
-            share=Share(languages=tuple(numbers_of(languages)), others=True),
+            share=Share(languages=tuple(numbers_of(languages))),
         )
         self._languages = frozenset(languages)
-        own = Share(languages=tuple(numbers_of(languages)))
+        own = Share(languages=tuple(numbers_of(languages)), others=False)
         self._second = _SecondArm(second, database, space, clock, claims, home=home, share=own)
         self._scale: Scale | None = None
         self._wide_gates: dict[bool, RelevanceGate] = {}
@@ -175,7 +174,7 @@ class TwoArms(DenseArm):
         if self.model is None:
             return
         await self._second.open()
-        if self._second.model is not None and self._scale is None and self._second_serves:
+        if self._second.model is not None and self._scale is None and self._second.is_here:
             await self._match_scales()
 
     async def _match_scales(self) -> None:
@@ -185,10 +184,6 @@ class TwoArms(DenseArm):
         given = [second.mean + at * second.deviation for at in (-_FAR_DEVIATIONS, 0, _FAR_DEVIATIONS)]
         wanted = [first.mean + at * first.deviation for at in (-_FAR_DEVIATIONS, 0, _FAR_DEVIATIONS)]
         self._scale = Scale((-1.0, *given, 1.0), (-1.0, *wanted, 1.0))
-
-    @property
-    def _second_serves(self) -> bool:
-        return self._second.is_here
 
     def _first_reads(self, text: str) -> bool:
         return language_of(text) not in self._languages and super().reads(text)
@@ -204,7 +199,7 @@ class TwoArms(DenseArm):
         if self.second is None:
             return None if await self._waits_for_second(text) else await super().question(text)
         first = await super().question(text) if self._first_reads(text) else None
-        second = await self._second.asked([text]) if self._second_serves else None
+        second = await self._second.asked([text]) if self._second.is_here else None
         wide = self._joined(None if first is None else first.vector[None], second)
         return None if wide is None else AskedWith(wide[0], None if first is None else first.tokens)
 
@@ -213,7 +208,7 @@ class TwoArms(DenseArm):
         if self.second is None or not texts:
             return None if texts and await self._waits_for_second(texts[0]) else await super().asked(texts)
         first = await super().asked(texts) if self._first_reads(texts[0]) else None
-        second = await self._second.asked(texts) if self._second_serves else None
+        second = await self._second.asked(texts) if self._second.is_here else None
         return self._joined(first, second)
 
     async def _waits_for_second(self, text: str) -> bool:
@@ -236,7 +231,7 @@ class TwoArms(DenseArm):
     async def associations(self, *, make: bool = False) -> Centres | None:
         """See `DenseArm.associations`: the table of the first embedder; that of the second is made too."""
         first = await super().associations(make=make)
-        if make and self.second is not None and self._second_serves:
+        if make and self.second is not None and self._second.is_here:
             await self._second.associations(make=True)
         return first
 
@@ -252,7 +247,6 @@ class TwoArms(DenseArm):
                 return None
             self._wide_gates[by_first] = replace(
                 made,
-                vectors=self._widened(made.vectors, by_first=by_first),
                 weights=self._widened(made.weights[None], by_first=by_first)[0],
                 mean=first.mean,
                 deviation=first.deviation,

@@ -47,7 +47,7 @@ async def follow(
     vectors: Matrix,
     found: Sequence[MemoryRecord],
     *,
-    visible: VisibleOf | None,
+    visible: VisibleOf,
     likely: float,
 ) -> dict[str, list[Hit]]:
     """Find what the values of some statements lead to, by the ids of these, nearest first.
@@ -60,7 +60,7 @@ async def follow(
         """The memories that are said of a name and nearest to the question."""
 
         def only(connection: Connection) -> Visible:
-            seen = Visible() if visible is None else visible(connection)
+            seen = visible(connection)
             return Visible(allowed=frozenset(rid for rid in having if seen.shows(rid)))
 
         def read(connection: Connection, evidence: Evidence | None) -> list[tuple[float, MemoryRecord]]:

@@ -127,7 +127,7 @@ async def compose(
             and (exclude_session is None or one[0].source.session != exclude_session)
         ],
     )
-    return _with_lately(_compose(found, now, budget_tokens), last)
+    return _compose(found, now, budget_tokens, last)
 
 
 def profile_to_json(profile: Profile) -> dict[str, Any]:
@@ -150,7 +150,9 @@ def _recency(age_days: float) -> float:
     return _OLD + (1 - _OLD) * math.exp2(-max(age_days, 0.0) / _HALF_LIFE_DAYS)
 
 
-def _compose(found: ProfileCandidates, now: datetime, budget_tokens: int) -> Profile:
+def _compose(
+    found: ProfileCandidates, now: datetime, budget_tokens: int, last: Sequence[ProfileLine]
+) -> Profile:
     pinned, others, left_out = _lines(found, now)
     others = _later_first(others, found.later)
     left = budget_tokens - tokens_of(PROFILE_HEAD + PROFILE_TAIL)
@@ -171,10 +173,13 @@ def _compose(found: ProfileCandidates, now: datetime, budget_tokens: int) -> Pro
         lines_of[line.id] += 1
         taken.append(line)
     taken.sort(key=lambda line: (SECTIONS.index(line.section), line.memory.said_at))
-    text = PROFILE_HEAD + "".join(f"{line.text}\n" for line in taken) + PROFILE_TAIL if taken else ""
+    body = "".join(f"{line.text}\n" for line in taken)
+    if last:
+        body += LATELY_HEAD + "".join(f"{line.text}\n" for line in last)
+    text = PROFILE_HEAD + body + PROFILE_TAIL if body else ""
     return Profile(
         text=text,
-        memories=tuple(taken),
+        memories=(*taken, *last),
         tokens=estimate_tokens(text),
         left_out=tuple(left_out[:_MOST_LEFT_OUT]),
     )
@@ -196,19 +201,6 @@ def _lately(turns: Sequence[MemoryRecord], budget_tokens: int) -> list[ProfileLi
             break
         lines.append(line)
     return lines[::-1]
-
-
-def _with_lately(profile: Profile, last: Sequence[ProfileLine]) -> Profile:
-    if not last:
-        return profile
-    body = (profile.text or PROFILE_HEAD + PROFILE_TAIL).removesuffix(PROFILE_TAIL)
-    text = body + LATELY_HEAD + "".join(f"{line.text}\n" for line in last) + PROFILE_TAIL
-    return Profile(
-        text=text,
-        memories=(*profile.memories, *last),
-        tokens=estimate_tokens(text),
-        left_out=profile.left_out,
-    )
 
 
 def _lines(

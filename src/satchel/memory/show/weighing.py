@@ -89,7 +89,7 @@ class Weighed:
         return frozenset(at for older in self.kinds.values() for at in older)
 
 
-async def weigh(space: Space, texts: Sequence[str], visible: VisibleOf | None) -> Weighed | None:
+async def weigh(space: Space, texts: Sequence[str], visible: VisibleOf) -> Weighed | None:
     """Measure the memories that may be worth showing before a message; None where there are none.
 
     `texts` were said last, oldest first; the last is the message.
@@ -124,7 +124,7 @@ async def _weigh(
     space: Space,
     text: str,
     texts: Sequence[str],
-    visible: VisibleOf | None,
+    visible: VisibleOf,
     *,
     without: Collection[int] = (),
 ) -> Weighed | None:
@@ -151,7 +151,7 @@ async def _weigh(
         faded = faded_rids(connection, space.id, rids, at=space.now_micros(), by_request=space.by_request)
         later = graph.read_later(connection, rids)
         outdated = {rid for rid, some in later.items() if any(some.values())}
-        if later and visible is not None:
+        if later:
             later = graph.read_later(connection, list(later), shows=visible(connection).shows)
         wanted = {*rids, *(rid for some in later.values() for rid in some)}
         by_rid = read_records(connection, space.id, sorted(wanted))
@@ -192,7 +192,7 @@ async def _vectors(space: Space, message: str, joined: str) -> Matrix | None:
     found = await dense.asked([message, *([] if joined == message else [joined]), *_parts_of(message)])
     if space.candidates.contents.model is None and dense.model is not None:
         # The first answer of some embedders tells which model it is.
-        await space.refresh()
+        await space.candidates.refresh()
     dense.waiting = (
         0 if dense.any_trouble else space.candidates.contents.count - space.candidates.contents.embedded
     )
@@ -210,12 +210,10 @@ async def _asked(
     centres = await dense.associations_for(vectors[0])
     if centres is None:
         return ComparedMessage(stems=question.stems, vectors=vectors)
-    calls = centres.calls(vectors[:2], likely=gate.mean + gate.deviation)
     return ComparedMessage(
         stems=question.stems,
         vectors=vectors,
-        topics=calls.topics,
-        calls=calls.strengths,
+        calls=centres.calls(vectors[:2], likely=gate.mean + gate.deviation),
         likely=gate.mean + 2 * gate.deviation,
     )
 

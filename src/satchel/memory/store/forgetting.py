@@ -136,7 +136,7 @@ async def _having(space: Space, query: str) -> frozenset[int]:
     stems = set(lexicon.stems_of(printable(query)))
     if not stems:
         raise UsageError("There is no telling word in this; nothing was removed.")
-    await space.refresh()
+    await space.candidates.refresh()
     return await space.candidates.having(list(stems))
 
 

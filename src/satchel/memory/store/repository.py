@@ -821,14 +821,6 @@ def note_uses(connection: Connection, space: int, ids: Iterable[str], at: int) -
     connection.execute(use.on_conflict_do_update(index_elements=["rid"], set_=again))
 
 
-def count_vectors(connection: Connection, space: int, *models: int) -> int:
-    """The number of memories with a vector of one of these models."""
-    query = select(func.count(vectors.c.rid.distinct())).where(
-        vectors.c.space_id == space, vectors.c.model_id.in_(models)
-    )
-    return int(connection.execute(query).scalar_one())
-
-
 _OLD_WORDS = (
     select(words.c.rid, memories.c.space_id)
     .join(memories, memories.c.rid == words.c.rid)
@@ -909,11 +901,9 @@ def add_earlier_words(connection: Connection, space: int, hashes: set[str]) -> N
         connection.execute(upsert(earlier_words).on_conflict_do_nothing(), rows)
 
 
-def read_stats(
-    connection: Connection, space: int, model: tuple[int, str] | None, second: int | None = None
-) -> Stats:
-    """Count what is in a space; `model` is the number and the name of the embedding model in use, or None, and `second`
-    the number of the one for other languages.
+def read_stats(connection: Connection, space: int, embedder: str | None, models: Collection[int]) -> Stats:
+    """Count what is in a space; `embedder` is the embedding model in use, and `models` are the numbers of those whose
+    vectors serve.
     """
 
     def by(column: Any) -> dict[str, int]:
@@ -933,16 +923,17 @@ def read_stats(
     forgotten = connection.execute(
         select(func.count()).select_from(tombstones).where(tombstones.c.space_id == space)
     ).scalar_one()
+    embedded = select(func.count(vectors.c.rid.distinct())).where(
+        vectors.c.space_id == space, vectors.c.model_id.in_(models)
+    )
     return Stats(
         memories=totals.memories,
         by_kind=by(memories.c.kind),
         by_tier=by(memories.c.tier),
         by_type=by(memories.c.memory_type),
         sessions=totals.sessions,
-        embedder=None if model is None else model[1],
-        embedded=0
-        if model is None
-        else count_vectors(connection, space, model[0], *([] if second is None else [second])),
+        embedder=embedder,
+        embedded=connection.execute(embedded).scalar_one(),
         forgotten=forgotten,
         oldest=None if totals.oldest is None else from_micros(totals.oldest),
         newest=None if totals.newest is None else from_micros(totals.newest),

@@ -84,15 +84,6 @@ class Space:
             lambda connection: statement(connection, self.id, *args, **kwargs), durable=True
         )
 
-    async def refresh(self) -> None:
-        """Let `candidates` take in what this and other processes have changed since the last time."""
-        if self.dense is None:
-            await self.candidates.refresh()
-        else:
-            await self.candidates.refresh(
-                model=self.dense.model, dimension=self.dense.dimension, second=self.dense.second
-            )
-
     def now_micros(self) -> int:
         """The time in microseconds since 1970."""
         return to_micros(self.clock.now())

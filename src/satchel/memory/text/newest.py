@@ -26,7 +26,6 @@ __all__ = ["Attribute", "attribute_of", "newest_of_each"]
 _MOST_CHARS: Final = 300
 """A longer memory states more than one value."""
 _MOST_VALUE_WORDS: Final = 10
-_MOST_NAME_WORDS: Final = 4
 _MOST_AFTER: Final = 4
 """Words that stand after a number: "mg of ramipril"."""
 _WORD: Final = re.compile(r"[^\W_]+(?:[.\-/:+@&][^\W_]+)*", re.UNICODE)
@@ -74,7 +73,7 @@ def attribute_of(text: str) -> Attribute | None:
     words = _read(text)
     if any(word in _data().never and text[span[0]].islower() for word, span in zip(*words, strict=True)):
         return None
-    for read in (_by_frame, _by_role, _by_description, _by_number):
+    for read in (_by_frame, _by_description, _by_number):
         found = read(text, words)
         if found is not None:
             return found
@@ -222,21 +221,6 @@ def _by_description(text: str, words: _Words) -> Attribute | None:
     found = _attribute(text, words, start, len(words.words))
     # "Pop music" and "Australian hip hop" are both types of music.
     return found and Attribute((*found.of, "plain" if noun in data.plain else shape), found.value)
-
-
-def _by_role(text: str, words: _Words) -> Attribute | None:
-    """An attribute whose value stands first: "_ is the head of the choir"."""
-    data = _data()
-    at = next((at for at, word in enumerate(words.words) if word in data.copulas), 0)
-    after = words.words[at + 1 :]
-    linked = next((place for place, word in enumerate(after) if word in data.links), 0)
-    if not 0 < at <= _MOST_NAME_WORDS or linked < 2 or after[0] not in data.the or len(after) < linked + 2:
-        return None
-    if not text[words.spans[0][0]].isupper() or words.words[0] in data.the | data.whose:
-        return None
-    if not data.is_attribute(after[linked - 1]) or any(map(data.is_several, after)):
-        return None
-    return _attribute(text, words, 0, at)
 
 
 def _by_number(text: str, words: _Words) -> Attribute | None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-__all__ = ["STORED", "Floats", "Ints", "Matrix", "distinct", "to_stored"]
+__all__ = ["STORED", "Floats", "Ints", "Matrix", "distinct", "is_in", "to_stored"]
 
 Ints: TypeAlias = np.ndarray[tuple[int], np.dtype[np.int64]]
 Floats: TypeAlias = np.ndarray[tuple[int], np.dtype[np.float32]]
@@ -28,3 +28,11 @@ def distinct(numbers: Ints) -> Ints:
     is_first = np.ones(len(ordered), dtype=np.bool_)
     is_first[1:] = ordered[1:] != ordered[:-1]
     return ordered[is_first]
+
+
+def is_in(ascending: Ints, rows: Ints) -> Any:
+    """Which of `rows` are in an ascending array; shape of `rows`, bool."""
+    if not len(ascending):
+        return np.zeros(len(rows), dtype=np.bool_)
+    place = np.minimum(np.searchsorted(ascending, rows), len(ascending) - 1)
+    return ascending[place] == rows

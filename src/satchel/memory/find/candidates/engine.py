@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from satchel.memory.find.candidates.arrays import Floats
     from satchel.memory.find.candidates.evidence import ComparedMessage, Evidence
-    from satchel.memory.find.candidates.vectors import Second
+    from satchel.memory.find.embedding import DenseArm
     from satchel.memory.records import Mode
     from satchel.memory.store.filters import Visible, VisibleOf
     from satchel.memory.store.thread import OneThread
@@ -64,16 +64,16 @@ class Candidates:
     meet. A rid is the number of a memory in the database.
     """
 
-    def __init__(self, backend: Database, space: int, thread: OneThread) -> None:
-        """Nothing is read before the first `refresh`."""
+    def __init__(self, backend: Database, space: int, thread: OneThread, dense: DenseArm | None) -> None:
+        """Nothing is read before the first `refresh`. `dense` tells which models' vectors are compared."""
         self._backend = backend
         self._space = space
         self._thread = thread
+        self._dense = dense
         self._cache = cache_of(backend)
         self._index = Index()
         self.contents = Contents()
         """What it holds, as of the last `refresh`; it stays where the arrays are let go."""
-        self._in_use: tuple[int | None, int, Second | None] = (None, 0, None)
         self._refreshing = anyio.Lock()
         self._refreshes = 0  # That have begun.
         self._refreshed: tuple[int, object] = (0, None)  # The last that ended, and for which models.
@@ -90,17 +90,15 @@ class Candidates:
     async def _loaded(self) -> Index:
         """The arrays; loaded again where they were let go since the last `refresh`."""
         if self.contents.changed and not self._index.changed:
-            model, dimension, second = self._in_use
-            await self.refresh(model=model, dimension=dimension, second=second)
+            await self.refresh()
         return self._index
 
-    async def refresh(
-        self, *, model: int | None = None, dimension: int = 0, second: Second | None = None
-    ) -> None:
-        """Take in what this and other processes have changed since the last time.
-
-        A `model` of None keeps the one in use; `second` is the one for other languages, where there is one.
-        """
+    async def refresh(self) -> None:
+        """Take in what this and other processes have changed since the last time."""
+        dense = self._dense
+        model, dimension, second = (
+            (None, 0, None) if dense is None else (dense.model, dense.dimension, dense.second)
+        )
         before, models = self._refreshes, (model, dimension, second)
         async with self._refreshing:
             ended, of_models = self._refreshed
@@ -140,7 +138,6 @@ class Candidates:
                 model=index.model,
                 speakers=index.speaker_numbers,
             )
-            self._in_use = index.model, index.dimension, index.second
             self._cache.note_use(self.let_go, index.size_bytes)
             self._refreshed = self._refreshes, models
 
@@ -152,8 +149,8 @@ class Candidates:
         mode: Mode,
         limit: int,
         then: Callable[[Connection, tuple[Ranked, ...]], T],
-        visible: VisibleOf | None = None,
-        factors: FactorsOf | None = None,
+        visible: VisibleOf,
+        factors: FactorsOf | None,
     ) -> T:
         """Find the memories that fit a question, best first.
 
@@ -176,7 +173,7 @@ class Candidates:
                 mode=mode,
                 vector=vector,
                 tokens=tokens,
-                only=None if visible is None else _rows_of(read(visible), index),
+                only=_rows_of(read(visible), index),
                 read=lambda rids: read(lambda connection: read_tokens(connection, index.model, rids)),
                 factors=lambda rids: {} if factors is None else read(lambda at: factors(at, rids)),
             )
@@ -190,7 +187,7 @@ class Candidates:
         *,
         each: int,
         then: Callable[[Connection, Evidence | None], T],
-        visible: VisibleOf | None = None,
+        visible: VisibleOf,
     ) -> T:
         """Measure what speaks for showing memories before a message.
 
@@ -201,8 +198,7 @@ class Candidates:
         read = self._backend.read_blocking
 
         def measure() -> T:
-            only = None if visible is None else _rows_of(read(visible), index)
-            found = gather(index, asked, only=only, each=each)
+            found = gather(index, asked, only=_rows_of(read(visible), index), each=each)
             return read(lambda connection: then(connection, found))
 
         return await self._thread.run(measure)

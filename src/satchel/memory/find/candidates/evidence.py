@@ -19,6 +19,7 @@ from satchel.memory.text.lexicon import QUESTION, commonness
 from satchel.models.embedding.rows import product
 
 if TYPE_CHECKING:
+    from satchel.memory.find.associations import Calls
     from satchel.memory.find.candidates.index import Index
 
 __all__ = ["ComparedMessage", "Evidence", "gather"]
@@ -35,15 +36,13 @@ class ComparedMessage:
         stems: Its different stems.
         vectors: Shape (q, d), unit rows: the message, the message after what was said before it, and its parts.
             None where no embedder serves.
-        topics: Shape (t, d), unit rows: what the message calls for beyond its words; `calls`, shape (t,), is how
-            strongly, 0 to 1. None where no table of associations serves.
+        calls: What the message calls for beyond its words; None where no table of associations serves.
         likely: The least cosine with a topic that says anything.
     """
 
     stems: Sequence[int]
     vectors: Matrix | None = None
-    topics: Matrix | None = None
-    calls: Floats | None = None
+    calls: Calls | None = None
     likely: float = 0.0
 
 
@@ -56,7 +55,7 @@ class Evidence(NamedTuple):
         words: Shape (n,): BM25 over the memory's own words.
         share: Shape (n,): how much of the message's information the memory's words contain, 0 to 1.
         cues: Shape (n,): the cosine of the best cue, the situations in which a memory matters; 0 where it has none.
-        called: Shape (n,): how much the memory is about what the message calls for; see `ComparedMessage.topics`.
+        called: Shape (n,): how much the memory is about what the message calls for; see `ComparedMessage.calls`.
         alike: Shape (n, n): the cosine between the passages of two candidates that fit best.
         passages: Shape (n,): which passage of each memory fits best, from 0; -1 without vectors.
         third: The third-best cosine of all visible memories; None where there are fewer.
@@ -142,9 +141,9 @@ def _cues(index: Index, vectors: Matrix | None) -> Any:
 
 def _called(index: Index, asked: ComparedMessage) -> Any:
     called = np.zeros(len(index), dtype=np.float32)
-    if asked.topics is None or asked.calls is None or not index.embedded_count:
+    if asked.calls is None or not index.embedded_count:
         return called
-    for topic, call in zip(asked.topics, asked.calls.tolist(), strict=True):
+    for topic, call in zip(asked.calls.topics, asked.calls.strengths.tolist(), strict=True):
         found = index.cosines(topic)
         fit = np.float32(call) * np.maximum(found.best - np.float32(asked.likely), 0)
         called[found.rows] = np.maximum(called[found.rows], fit)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from satchel.memory.find.candidates.arrays import Floats, Ints, Matrix, distinct
+from satchel.memory.find.candidates.arrays import Floats, Ints, Matrix, distinct, is_in
 from satchel.memory.find.candidates.columns import Column
 from satchel.memory.find.candidates.entries import Entries, Postings
 from satchel.memory.find.candidates.sittings import label_of, seat
@@ -37,17 +37,11 @@ _ASSISTANTS = frozenset({"assistant", "ai", "agent", "bot", "model", "system", "
 _DAY_MICROS = 86_400_000_000
 _MINUTE_MICROS = 60_000_000
 
-_MAX_BAG_BYTES = 16 << 20
-"""Of token vectors that are kept: those of 12,000 turns. The others are read when they are compared, 8 µs each."""
-
 MAX_STEMS_BYTES = 32 << 20
 """Of what is kept for stems: the commonest 80 of 100,000 rows, or thousands of others."""
 
 _AT_ONCE = 4096
 """Rows that are read before they are taken in: what is read needs no memory of its own."""
-
-_MOST_STREAMS = 64
-"""Changes in more conversations than this are rare, and everything is seated anew."""
 
 _COLUMNS: Mapping[str, Any] = {
     "rid": np.int64,
@@ -117,8 +111,6 @@ class Index:
         self._next_sitting = 0
         self._entries = Entries()
         self._first, self._other = _OfModel(), _OfModel()
-        self._bags: dict[int, Bag] = {}
-        self._bag_bytes = 0
         self._derived: dict[str, Any] = {}
         self._of_stems: dict[int, StemScores] = {}
         self._of_stems_bytes = 0
@@ -146,8 +138,6 @@ class Index:
         """Take vectors of this model from now on; those of another are thrown away, never mixed."""
         if model != self.model:
             self._first = _OfModel(model, dimension, len(self))
-            self._bags.clear()
-            self._bag_bytes = 0
             self.use_second(None)
 
     def use_second(self, second: Second | None) -> None:
@@ -185,7 +175,7 @@ class Index:
         """About how much memory it takes."""
         columns = sum(int(column.values.nbytes) for column in self._columns.values())
         vectors = sum(vectors.size_bytes for vectors in self._all_vectors)
-        return columns + self._entries.size_bytes + vectors + self._bag_bytes
+        return columns + self._entries.size_bytes + vectors
 
     @property
     def dead_count(self) -> int:
@@ -237,16 +227,8 @@ class Index:
 
     def _seat(self, changed: Ints) -> None:
         """Find out who sat together where rows came or went: in the conversations of those rows, and in no others."""
-        of_row = self["stream"]
-        streams = distinct(of_row[changed])
-        streams = streams[streams >= 0]
-        if len(streams) > _MOST_STREAMS:
-            concerned = of_row >= 0
-        else:
-            concerned = np.zeros(len(self), dtype=np.bool_)
-            for stream in streams.tolist():
-                concerned |= of_row == stream
-        rows = np.flatnonzero(concerned)
+        streams = distinct(self["stream"][changed])
+        rows = np.flatnonzero(is_in(streams[streams >= 0], self["stream"]))
         names = {"rids": "rid", "streams": "stream", "turns": "turn", "positions": "position"}
         names |= {"minutes": "minute", "voices": "voice", "alive": "alive"}
         seated = seat(**{given: self[name][rows] for given, name in names.items()})
@@ -357,24 +339,13 @@ class Index:
             np.hstack([found.vectors, other.vectors]), np.where(of_second, other.numbers, found.numbers)
         )
 
-    # Tokens: read from the database when a search compares them, and kept as long as there is room.
-
     def bags(self, rows: Ints, read: Callable[[Sequence[int]], Mapping[int, bytes]]) -> dict[int, Bag]:
-        """The tokens of some rows, by row; `read` reads those that are lacking, packed, by rid. Rows without a vector
-        have none.
+        """The tokens of some rows, by row; `read` reads them from the database, packed, by rid, 8 µs each. Rows without
+        a vector have none.
         """
-        embedded = rows[self._first.texts.has(rows) & ~self._other.texts.has(rows)].tolist()
-        known = {row: self._bags[row] for row in embedded if row in self._bags}
-        if len(known) < len(embedded):
-            found = read([int(self["rid"][row]) for row in embedded if row not in known])
-            if self._bag_bytes > _MAX_BAG_BYTES:
-                self._bags.clear()
-                self._bag_bytes = 0
-            new = dict(zip(self.rows_of(found).tolist(), map(unpack, found.values()), strict=True))
-            self._bags |= new
-            self._bag_bytes += sum(map(len, found.values()))
-            known |= new
-        return known
+        embedded = rows[self._first.texts.has(rows) & ~self._other.texts.has(rows)]
+        found = read(self["rid"][embedded].tolist())
+        return dict(zip(self.rows_of(found).tolist(), map(unpack, found.values()), strict=True))
 
 
 def _in_parts(found: Iterable[Any]) -> Iterator[list[Any]]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from satchel.memory.find.candidates.arrays import Floats, Ints, distinct
+from satchel.memory.find.candidates.arrays import Floats, Ints, distinct, is_in
 from satchel.memory.find.candidates.index import BY_ASSISTANT, Index, StemScores
 from satchel.memory.find.candidates.tokens import match, weigh
 from satchel.memory.find.candidates.weights import WEIGHTS
@@ -143,7 +143,7 @@ def rank(
         else:
             # The share of the question's words in a question right before each row.
             parts["echo"] = gate * _share_of_words(
-                index, question.stems, lambda stem: _is_in(index.postings(stem).asked, previous)
+                index, question.stems, lambda stem: is_in(index.postings(stem).asked, previous)
             )
         own = _sum_of(parts)
         if cues is not None:
@@ -160,7 +160,7 @@ def rank(
     best = np.lexsort((-rows, -values))[:limit]
     shares_word = np.zeros(len(best), dtype=np.bool_)
     for stem in question.stems:
-        shares_word |= _is_in(index.postings(stem).rows, rows[best])
+        shares_word |= is_in(index.postings(stem).rows, rows[best])
     ranked = []
     for place, at in enumerate(best.tolist()):
         near = None if cosine is None or np.isnan(cosine[rows[at]]) else float(cosine[rows[at]])
@@ -230,14 +230,6 @@ def _share_of_words(index: Index, stems: Sequence[int], contain: Callable[[int],
         total += weight
         found = found + np.float32(weight) * contain(stem)
     return found / np.float32(max(total, 1e-9))
-
-
-def _is_in(ascending: Ints, rows: Ints) -> Any:
-    """Which of `rows` are in an ascending array; shape of `rows`, bool."""
-    if not len(ascending):
-        return np.zeros(len(rows), dtype=np.bool_)
-    place = np.minimum(np.searchsorted(ascending, rows), len(ascending) - 1)
-    return ascending[place] == rows
 
 
 def _sum_of(parts: Mapping[str, Any]) -> Any:

@@ -55,7 +55,7 @@ class ModelRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Share:
-    """Which memories a model gives vectors to, where two models divide them by language.
+    """Which memories a model gives vectors to: all, or some where two models divide them by language.
 
     Attributes:
         languages: The numbers of languages; see `languages.CODES`.
@@ -63,8 +63,8 @@ class Share:
         instead_of: The model whose vectors a memory loses when it gets some of this one.
     """
 
-    languages: tuple[int, ...]
-    others: bool = False
+    languages: tuple[int, ...] = ()
+    others: bool = True
     instead_of: int | None = None
 
 
@@ -117,7 +117,7 @@ def open_model(connection: Connection, name: str, dimension: int, at: int) -> Mo
     return found
 
 
-def activate_model(connection: Connection, model: int, at: int, share: Share | None = None) -> bool:
+def activate_model(connection: Connection, model: int, at: int, share: Share) -> bool:
     """Put a model in use in place of the one that was, once it has vectors of every memory of the database, or of its
     share of them, and of all cues.
 
@@ -165,35 +165,33 @@ def write_examples(connection: Connection, model: int, hash: str, found: bytes) 
     )
 
 
-def _without_vectors(query: Any, space: Any, model: Any, share: Share | None = None) -> Any:
+def _without_vectors(query: Any, space: Any, model: Any, *, others: bool) -> Any:
+    """Those of a query of `memories` that a model gives vectors to and that have none; see `Share`. Which languages are
+    meant is a parameter.
+    """
     join = memories.outerjoin(vectors, (vectors.c.rid == memories.c.rid) & (vectors.c.model_id == model))
-    if share is not None:
-        join = join.outerjoin(words, words.c.rid == memories.c.rid)
-    query = query.select_from(join).where(vectors.c.rid.is_(None))
-    if share is not None:
-        language = func.coalesce(words.c.features, 0).op(">>")(LANGUAGE_SHIFT)
-        given = listed(bindparam("languages"))
-        query = query.where(language.not_in(given) if share.others else language.in_(given))
+    join = join.outerjoin(words, words.c.rid == memories.c.rid)
+    language = func.coalesce(words.c.features, 0).op(">>")(LANGUAGE_SHIFT)
+    given = listed(bindparam("languages"))
+    query = query.select_from(join).where(
+        vectors.c.rid.is_(None), language.not_in(given) if others else language.in_(given)
+    )
     return query if space is None else query.where(memories.c.space_id == space)
 
 
-def count_pending(connection: Connection, space: int | None, model: int, share: Share | None = None) -> int:
+def count_pending(connection: Connection, space: int | None, model: int, share: Share) -> int:
     """How many memories of a space, or of the whole database, have no vectors of a model; only those of its share."""
-    query = _without_vectors(select(func.count()), space, model, share)
-    return int(connection.execute(query, _languages_of(share)).scalar_one())
+    query = _without_vectors(select(func.count()), space, model, others=share.others)
+    return int(connection.execute(query, {"languages": json.dumps(share.languages)}).scalar_one())
 
 
-def _languages_of(share: Share | None) -> dict[str, str]:
-    return {} if share is None else {"languages": json.dumps(list(share.languages))}
-
-
-def _pending_query(share: Share | None, *, everywhere: bool) -> Prepared:
+def _pending_query(*, others: bool, everywhere: bool) -> Prepared:
     query = (
         _without_vectors(
             select(memories.c.rid, memories.c.space_id, memories.c.content, memories.c.content_hash),
             None,
             bindparam("model"),
-            share,
+            others=others,
         )
         .where(memories.c.rid.not_in(listed(bindparam("without"))))
         .limit(bindparam("limit"))
@@ -208,11 +206,10 @@ def _pending_query(share: Share | None, *, everywhere: bool) -> Prepared:
     )
 
 
-# Building a statement takes longer than running it. The languages of a share are a parameter.
-_SHARES = {None: None, False: Share(languages=()), True: Share(languages=(), others=True)}
+# Building a statement takes longer than running it.
 _PENDING_QUERIES = {
-    (others, everywhere): _pending_query(share, everywhere=everywhere)
-    for others, share in _SHARES.items()
+    (others, everywhere): _pending_query(others=others, everywhere=everywhere)
+    for others in (False, True)
     for everywhere in (False, True)
 }
 
@@ -225,7 +222,7 @@ def pending_vectors(
     limit: int,
     max_chars: int,
     without: Collection[int] = (),
-    share: Share | None = None,
+    share: Share,
     since: int = -1,
 ) -> list[Vectorless]:
     """The newest memories without vectors of a model: what was said last is asked for first.
@@ -234,8 +231,9 @@ def pending_vectors(
     are the rids of memories that somebody is embedding already; with `since`, only what changed in the space after that
     change.
     """
-    query = _PENDING_QUERIES[None if share is None else share.others, space is None]
-    values = {"model": model, "limit": limit, "without": json.dumps(list(without)), **_languages_of(share)}
+    query = _PENDING_QUERIES[share.others, space is None]
+    values: dict[str, Any] = {"model": model, "limit": limit, "without": json.dumps(list(without))}
+    values["languages"] = json.dumps(share.languages)
     if space is not None:
         values |= {"space": space, "since": since}
     found: list[Vectorless] = []

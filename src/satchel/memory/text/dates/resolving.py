@@ -225,9 +225,13 @@ def _mentions(
     weak: bool = False,
 ) -> Iterator[tuple[Language, Phrase]]:
     """The phrases of a text; `weak` ones are words that are a date only in certain company."""
-    reached = 0
-    for index, spoken in _beginnings(tokens, context):
-        if index < reached:
+    reached, dated = 0, _dated()
+    for index, spoken in enumerate(_languages(tokens, context)):
+        if index < reached or not spoken.can_begin(tokens[index]):
+            continue
+        # A date has words of its own: those that others have too, such as "the" and "of", are none alone.
+        own = (one.word in dated or one.word.isdecimal() for one in tokens[index : index + _LEAD + 1])
+        if not any(own):
             continue
         said = Circumstances(at=at, has_hour=has_hour, country=country, orders=_orders(spoken, country))
         phrase = spoken.find(tokens, index, said)
@@ -374,23 +378,6 @@ def _speakers() -> dict[str, tuple[Language, ...]]:
         for word in language(name).vocabulary:
             found[word] = (*found.get(word, ()), language(name))
     return found
-
-
-def _beginnings(tokens: list[Token], context: str = "") -> Iterator[tuple[int, Language]]:
-    """The tokens that a mention can begin with, and their language: few, since a date has words of its own."""
-    dated = _dated()
-    places = [i for i, token in enumerate(tokens) if token.word in dated or token.word.isdecimal()]
-    if not places:
-        return
-    following = iter(places)
-    place: int | None = next(following)
-    for index, spoken in enumerate(_languages(tokens, context)):
-        while place is not None and place < index:
-            place = next(following, None)
-        if place is None:
-            return
-        if place - index <= _LEAD and spoken.can_begin(tokens[index]):
-            yield index, spoken
 
 
 @lru_cache(maxsize=1)
