@@ -46,6 +46,14 @@ class Server:
             connection.execute(f'CREATE SCHEMA IF NOT EXISTS "{schema}"'.encode())
         return f"{self._url}&options=-csearch_path%3D{schema}"
 
+    def database(self, name: str) -> str:
+        """Where a test's own database is, which is created: a transaction that another test has open keeps the deleted
+        rows of its database.
+        """
+        with psycopg.connect(self._url, autocommit=True) as connection:
+            connection.execute(f'CREATE DATABASE "{name}"'.encode())
+        return self._url.replace("/postgres?", f"/{name}?")
+
     def schema_for(self, path: Path | str) -> str:
         """The schema that stands for a file in a test."""
         return f"t_{hashlib.sha256(os.fsencode(Path(path).absolute())).hexdigest()[:24]}"

@@ -34,6 +34,11 @@ def url(server: Server, tmp_path: Path) -> str:
     return server.url(server.schema_for(tmp_path))
 
 
+@pytest.fixture
+def alone(server: Server, tmp_path: Path) -> str:
+    return server.database(server.schema_for(tmp_path))
+
+
 def ask(url: str, query: str) -> list[tuple[object, ...]]:
     with psycopg.connect(url, autocommit=True) as connection:
         cursor = connection.execute(query.encode())
@@ -179,8 +184,8 @@ async def test_the_memory_of_one_home_is_not_opened_by_another(url: str, tmp_pat
 
 
 @requirement("storage:postgres:forget")
-async def test_forgotten_words_are_in_no_file_of_the_server_but_its_log(server: Server, url: str) -> None:
-    async with Memory.open(url, embedder="none") as memory:
+async def test_forgotten_words_are_in_no_file_of_the_server_but_its_log(server: Server, alone: str) -> None:
+    async with Memory.open(alone, embedder="none") as memory:
         id = await memory.add("The zwergkraken lives in the cellar.", tags=["quastenflosser"])
         for number in range(50):
             await memory.add(f"Boat {number} is in the harbour.")
@@ -199,18 +204,18 @@ async def test_forgotten_words_are_in_no_file_of_the_server_but_its_log(server: 
     [("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ", "SELECT 1"), ("SELECT pg_current_xact_id()",)],
 )
 async def test_a_transaction_that_still_sees_the_words_is_told_and_the_scrub_is_made_later(
-    server: Server, url: str, begins: Sequence[str]
+    server: Server, alone: str, begins: Sequence[str]
 ) -> None:
     word = f"zwergpudel{len(begins)}"  # the other case may run on this server at the same time
-    async with Memory.open(url, embedder="none") as memory:
+    async with Memory.open(alone, embedder="none") as memory:
         id = await memory.add(f"The {word} lives in the cellar.")
-        with psycopg.connect(url) as reader:
+        with psycopg.connect(alone) as reader:
             for begin in begins:
                 reader.execute(begin.encode())
             assert not (await memory.forget([id])).log_emptied
             (warning,) = (await memory._space.backend.doctor()).warnings
             assert "started again" in warning
         assert server.has(word)
-    async with Memory.open(url, embedder="none") as memory:
+    async with Memory.open(alone, embedder="none") as memory:
         assert not memory._space.backend.is_scrub_due
         assert not server.has(word)
