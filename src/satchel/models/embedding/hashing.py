@@ -6,6 +6,7 @@ import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 
@@ -69,6 +70,7 @@ def _pieces(word: str) -> Iterator[str]:
         yield "#" + marked[start : start + 3]
 
 
+@lru_cache(32_768)
 def _place(feature: str) -> tuple[int, int]:
     """The position (never 0) and the sign of a feature; with random signs, collisions cancel out on average."""
     digest = int.from_bytes(blake2b(feature.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big")
