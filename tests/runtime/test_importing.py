@@ -350,7 +350,8 @@ async def test_what_two_imported_conversations_have_in_common_is_forgotten_in_bo
     async with opened(tmp_path, echo()) as satchel:
         for name in ("0b6f", "1c7e"):
             await take(satchel, tmp_path / f"{name}.jsonl")
-        assert len(holding(tmp_path / "home" / "sessions", b"Gate 7.")) == 2
+        await satchel.sessions.branch("claude-code:1c7e", 2)
+        assert len(holding(tmp_path / "home" / "sessions", b"Gate 7.")) == 3
         assert satchel.memory is not None
         await satchel.forget([one.id for one in await satchel.memory.list() if one.content == "Gate 7."])
         assert holding(tmp_path / "home" / "sessions", b"Gate 7.") == []

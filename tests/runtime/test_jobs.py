@@ -158,6 +158,12 @@ async def test_what_ends_in_a_turn_before_the_model_reads_of_it_is_not_told_twic
         session_id = one.session.id
         if not restarted:
             assert "[Message from" not in await one.told()
+            # What the user reads, the model doesn't.
+            await one.start("read x < ../gate; echo more")
+            await let(tmp_path / "gate", "x\n")
+            await one.ended(2)
+            await one.session.run_tool("jobs", {"id": 2})
+            assert "Background command 2 ended with exit code 0." in await one.told()
             return
     async with world(tmp_path, session_id=session_id) as again:
         assert "[Message from" not in await again.told()

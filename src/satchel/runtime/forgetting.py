@@ -144,6 +144,18 @@ async def forget(
         for session in {record.source.session for record, _ in found} - {None} if stays else {""}:
             attached += await files_of_picture(sessions, tag.partition(":")[2], session=session or "")
     logs = await sessions.redact(words, memory_ids=gone, told=told) if words else Redaction()
+    # What an imported conversation has in common with the memory's own, its branches have, too.
+    told_there = {one.session for one in words}
+    branches = [
+        Words(text=text, session=branch, turn=turn)
+        for entry in logs.sessions
+        for turn in entry.turns
+        for branch in await sessions.repeating(entry.session_id, turn, project=project)
+        if branch not in told_there
+        for text in {one.text for one in words}
+    ]
+    if branches:
+        logs = logs.with_more(await sessions.redact(branches, memory_ids=gone, told=told))
     await sessions.remove_files(attached)
     sent = {record.source.document for record, _ in found if kept_document(home, record.source.document)}
     # Another scope may have the same file.

@@ -86,7 +86,7 @@ from satchel.sessions import EphemeralJournal, Journal, Words, live_redactor
 from satchel.sessions.attachments import MOST_FILES
 from satchel.sessions.view import SessionView, turns_in
 from satchel.tools import ModeGate, Registry, ToolResult
-from satchel.tools.builtin.jobs import MOST_RESULT, BackgroundCommands, Job, source_of
+from satchel.tools.builtin.jobs import MOST_RESULT, USERS_CALL, BackgroundCommands, Job, source_of
 from satchel.tools.builtin.jobs import STATE_KEY as JOBS
 from satchel.tools.builtin.todo import STATE_KEY as TO_DO
 from satchel.tools.kept import kept_path
@@ -1048,7 +1048,7 @@ class SessionHub:
                 name,
                 input,
                 # With the length of the log, the id is unique even if the session is closed and opened again.
-                call_id=f"user_{self._journal.last_seq}_{self._direct_calls}",
+                call_id=f"{USERS_CALL}{self._journal.last_seq}_{self._direct_calls}",
                 turn=self.conversation.turns,
                 environment=replace(self._environment, tools=self.tools.toolbox),
                 emit=emit,

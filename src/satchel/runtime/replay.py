@@ -21,7 +21,7 @@ from satchel.events import (
     TurnStart,
 )
 from satchel.runtime.build_news import BuildNews
-from satchel.tools.builtin.jobs import source_of
+from satchel.tools.builtin.jobs import is_users, source_of
 
 __all__ = ["Replay"]
 
@@ -94,10 +94,10 @@ class Replay:
                 self.builds.ask(build_id)
             case BuildPosted() as event:
                 self.builds.take(event)
-            case Observation(data={"job": int(number), "running": bool(is_running)}):
+            case Observation(call_id=call_id, data={"job": int(number), "running": bool(is_running)}):
                 self.newest_job = max(self.newest_job, number)
                 self.jobs = self.jobs | {number} if is_running else self.jobs - {number}
-                if not is_running:  # the model has read how it ended
+                if not is_running and not is_users(call_id):  # the model has read how it ended
                     told = source_of(number)
                     self.posted = {id: post for id, post in self.posted.items() if post.source != told}
             case SessionStart(private=private, project=project):

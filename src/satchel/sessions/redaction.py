@@ -78,6 +78,7 @@ class Redacted:
     Attributes:
         records: The numbers of the records that contained the words.
         files: The spilled results that contained them.
+        turns: Those that were captured as one of the memories.
         open_in: The id of the process that has the session open and may still have the words in memory, or None.
         error: Why the log could not be rewritten, or what may still have the words; or "".
     """
@@ -85,6 +86,7 @@ class Redacted:
     session_id: str
     records: tuple[int, ...] = ()
     files: tuple[Path, ...] = ()
+    turns: frozenset[int] = frozenset()
     open_in: int | None = None
     error: str = ""
 
@@ -102,7 +104,8 @@ class Redaction:
             before = entries.get(entry.session_id, entry)
             records = tuple(sorted({*before.records, *entry.records}))
             files = tuple(dict.fromkeys((*before.files, *entry.files)))
-            entries[entry.session_id] = replace(entry, records=records, files=files)
+            turns = before.turns | entry.turns
+            entries[entry.session_id] = replace(entry, records=records, files=files, turns=turns)
         return Redaction(sessions=tuple(entries.values()))
 
     @property
@@ -405,7 +408,13 @@ def redact_log(
             f"Long results of session {session_id} are on another machine and may keep the words. Delete the folder "
             f"sessions/{path.parent.name}/{path.stem}.spill there."
         )
-    return Redacted(session_id=session_id, records=tuple(redacting.changed), files=tuple(files), error=left)
+    return Redacted(
+        session_id=session_id,
+        records=tuple(redacting.changed),
+        files=tuple(files),
+        turns=redacting.captured,
+        error=left,
+    )
 
 
 class _Redacting:
@@ -414,6 +423,7 @@ class _Redacting:
     Attributes:
         changed: The numbers of the records that contained the words.
         spilled: The files of results that are too long for the log, and what may stand in them.
+        captured: The turns that were captured as one of the memories.
     """
 
     def __init__(
@@ -431,6 +441,7 @@ class _Redacting:
         self._sieve = sieve
         self.changed: list[int] = []
         self.spilled: dict[Path, _Matcher] = {}
+        self.captured: frozenset[int] = frozenset()
 
     def __call__(self, lines: Callable[[], Iterable[bytes]]) -> Iterator[bytes] | None:
         """See `Rewriting`."""
@@ -442,7 +453,8 @@ class _Redacting:
     def _rewritten(self, lines: Callable[[], Iterable[bytes]]) -> Iterator[bytes]:
         scope = _Scope(self._session_id, self._words, self._memory_ids, self._matchers)
         repeats = _repeating(self._words)
-        calls, scope.captured = _calls_and_turns_of(lines(), self._memory_ids)
+        calls, self.captured = _calls_and_turns_of(lines(), self._memory_ids)
+        scope.captured = self.captured
         for number, raw in enumerate(lines(), 1):
             if not raw.strip():
                 continue

@@ -24,10 +24,12 @@ __all__ = [
     "JOBS",
     "MAX_WAIT_S",
     "STATE_KEY",
+    "USERS_CALL",
     "Execute",
     "Job",
     "BackgroundCommands",
     "described",
+    "is_users",
     "jobs_of",
     "start_job",
     "show_job",
@@ -46,6 +48,8 @@ MOST_ENDED: Final = 12
 COMMAND_CHARS: Final = 120
 _HINT: Final = "Read or stop it"
 
+USERS_CALL: Final = "user_"
+"""What the ids of the user's own calls begin with."""
 AT_ONCE_S: Final = 0.5
 """How long a call waits for what it starts, so that the model is told at once of what fails at once."""
 MOST_RESULT: Final = 16_000
@@ -282,6 +286,11 @@ def _whole_words(command: str) -> str:
     return f"{line[:COMMAND_CHARS].rpartition(' ')[0]} …".strip()
 
 
+def is_users(call_id: str) -> bool:
+    """Whether the user made a call, by `/run`: the model doesn't read its result."""
+    return call_id.startswith(USERS_CALL)
+
+
 def source_of(number: int) -> str:
     """Who tells a model that a command has ended: the source of a post."""
     return f"background command {number}"
@@ -314,7 +323,7 @@ def jobs_tool() -> Tool:
             limit_s = context.timeout_s
         if limit_s > 0:
             await job.wait(limit_s)
-        if job.outcome:
+        if job.outcome and not is_users(context.call_id):
             jobs.on_read(job)
         return described(job)
 
