@@ -132,6 +132,36 @@ async def test_a_turn_that_a_model_has_read_and_that_adds_nothing_to_its_facts_i
         assert moved in (await told("What do I tell Silas in St Just?"))[0]
 
 
+@requirement("memory:surface:read")
+@pytest.mark.parametrize(
+    ("said", "fact", "quote", "message"),
+    [
+        (
+            "Meine Zahnärztin ist Dr. Weber am Lendplatz, die blaue Mappe mitbringen.",
+            "User: Zahnärztin Dr. Weber",
+            "Meine Zahnärztin ist Dr. Weber",
+            "Was brauche ich bei der Zahnärztin?",
+        ),
+        (
+            "我的牙医是韦伯大夫，在广场边，带蓝色文件夹。",
+            "User: 牙医是韦伯大夫",
+            "我的牙医是韦伯大夫",
+            "去看牙医要带什么？",
+        ),
+    ],
+)
+async def test_in_other_languages_too_what_a_message_asks_about_comes_with_all_its_words(
+    said: str, fact: str, quote: str, message: str
+) -> None:
+    answer = Reply(text=json.dumps({"facts": [{"content": fact, "quote": quote}]}))
+    async with Memory.open(":memory:", embedder="none", back_fill=False) as memory:
+        await memory.add_episodes([Episode(session="s1", turn=1, speaker="user", text=said)])
+        await memory.distill(model=ScriptedModel([answer]))
+        (known,) = await memory.list(kind="fact")
+        found = await memory.recall(message, threshold=0.0, exclude={known.id})
+        assert [hit.memory.content for hit in found.context.memories] == [said]
+
+
 @requirement("memory:surface:later")
 @pytest.mark.parametrize(("weight", "comes"), [(0.2, True), (0.0, False)])
 async def test_a_note_that_may_replace_another_one_comes_before_it(weight: float, comes: bool) -> None:

@@ -423,6 +423,8 @@ async def test_an_open_note_that_would_give_a_secret_of_the_conversation_away_is
         {"content": "Mrs Pascoe (next door): has a garage, perhaps for the dinghy", "quote": "has a garage"},
         {"content": "Mrs Pascoe (next door): feeds the cat", "quote": "she feeds the cat"},
         {"content": "User: learned to sail in a dinghy", "quote": "I learned to sail in a dinghy"},
+        # "Kept" is a word of whoever notes, in the secret as here.
+        {"content": "User: kept bees as a boy", "quote": "I had bees as a boy"},
     ]
     later = [{"content": "Ben: lends the User a trailer for the Mirror", "quote": "Ben lends me a trailer"}]
     answers = iter([found, later])
@@ -433,7 +435,7 @@ async def test_an_open_note_that_would_give_a_secret_of_the_conversation_away_is
             "It's about my daughter Wenna.",
             "Between you and me: I'm buying her a Mirror dinghy by Friday.",
             "Mrs Pascoe has a garage, and she feeds the cat.",
-            "Wenna turns 17 on Friday. I learned to sail in a dinghy.",
+            "Wenna turns 17 on Friday. I learned to sail in a dinghy. I had bees as a boy.",
         )
         await memory.distill(model=model)
         await memory.add_episodes(
@@ -443,7 +445,7 @@ async def test_an_open_note_that_would_give_a_secret_of_the_conversation_away_is
         facts = await memory.list(kind="fact")
         held = {one.content.replace(" (2026-11-27)", "") for one in facts if one.discretion == "confidential"}
         assert held == {secret["content"], found[3]["content"], later[0]["content"]}
-        assert len(facts) == 7
+        assert len(facts) == 8
 
 
 @requirement("memory:discretion:extractor")

@@ -389,19 +389,27 @@ def _held_together(
     facts: Sequence[CheckedFact], window: Window, known: Mapping[str, MemoryRecord]
 ) -> list[CheckedFact]:
     """The facts, those among the confidential that would give a confidential one of their conversation away: they share
-    a telling word with it that nobody is called, and that neither the lines they rest on nor a known open fact have.
+    a telling word with it that the user said there and nobody is called, which neither the lines they rest on nor a
+    known open fact have.
     """
     ended = {fact.known.id for fact in facts if fact.known and fact.proposal.relation == "corrects"}
-    secrets = [fact.content for fact in facts if fact.proposal.is_confidential] + [
-        fact.content
+    hidden = [fact for fact in facts if fact.proposal.is_confidential]
+    before = [
+        fact
         for id, fact in known.items()
         if fact.discretion == "confidential" and fact.source.session == window.session and id not in ended
     ]
+    secrets = [fact.content for fact in hidden] + [fact.content for fact in before]
     if not secrets:
         return list(facts)
     openly = [fact.content for fact in known.values() if fact.discretion == "open"]
-    called = [text.partition(":")[0] for text in (*secrets, *(fact.content for fact in facts)) if ":" in text]
-    secret = _told_in(secrets) - _told_in([*openly, *called, "The user", *function_words()])
+    noted = [text.replace("\uff1a", ":") for text in (*secrets, *(fact.content for fact in facts))]
+    called = [text.partition(":")[0] for text in noted if ":" in text]
+    # Whoever notes "prefers" gives nothing away with it.
+    lines = [piece.text for fact in hidden for piece in fact.sources] + [
+        fact.source.quote or "" for fact in before
+    ]
+    secret = _told_in(secrets) & _told_in(lines) - _told_in([*openly, *called, "The user", *function_words()])
     found = []
     for fact in facts:
         said = [_openly_said(piece.text) for piece in fact.sources]

@@ -14,6 +14,7 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 
 from satchel.memory.data_files import read_lines
 from satchel.memory.records import OWN_SPEAKERS, Discretion, Kind, Trust
+from satchel.memory.text.languages import ENGLISH, function_words, language_of
 from satchel.memory.text.lexicon import commonness, stems_of
 
 __all__ = [
@@ -29,6 +30,7 @@ __all__ = [
     "open_part",
     "stricter",
     "telling_words",
+    "touches",
     "wish_of",
 ]
 
@@ -199,6 +201,16 @@ def asks_about(text: str, content: str) -> bool:
             if len(shared) >= 2 or (shared and shared == asked):
                 return True
     return False
+
+
+def touches(text: str, content: str) -> bool:
+    """Whether a message in another language than English has a word of a memory. Which words are common is known of
+    English alone, so that a question there seems to be about more than it is: `asks_about` misses most.
+    """
+    if language_of(text) == ENGLISH:
+        return False
+    joining = {stem for word in function_words() for stem in stems_of(word)}
+    return not telling_words(text).isdisjoint(set(stems_of(content)) - joining)
 
 
 def telling_words(text: str) -> set[int]:
