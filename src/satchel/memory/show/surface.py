@@ -30,7 +30,7 @@ from satchel.memory.store.repository import (
     rids_of_session,
 )
 from satchel.memory.text.block import Said, block_of, gist, said_texts
-from satchel.memory.text.discretion import HELD_BACK, asks_about, touches
+from satchel.memory.text.discretion import HELD_BACK, asks_about, asks_near
 from satchel.memory.text.framing import restates
 from satchel.memory.text.newest import attribute_of, newest_of_each
 from satchel.memory.text.statements import only_asks
@@ -309,9 +309,7 @@ class Surface:
             left = [fact for fact in facts[id] if fact.discretion == "open" and fact.id not in there]
             if not facts[id]:
                 line.why_not = "is only a question" if only_asks(line.record.content) else ""
-            elif asks_about(asked.message, line.record.content) or touches(
-                asked.message, line.record.content
-            ):
+            elif asks_near(asked.message, line.record.content):
                 continue
             elif not left:
                 line.why_not = "what was drawn from it is before the model"

@@ -24,13 +24,13 @@ __all__ = [
     "DiscretionWish",
     "announced",
     "asks_about",
+    "asks_near",
     "beside_wish",
     "is_wishing",
     "named_in",
     "open_part",
     "stricter",
     "telling_words",
-    "touches",
     "wish_of",
 ]
 
@@ -194,23 +194,24 @@ def asks_about(text: str, content: str) -> bool:
     no other. Merely to touch the matter is not to ask about it.
     """
     there = set(stems_of(content))
-    for sentence in _SENTENCE.findall(text[-_MOST_CHARS:]):
-        if sentence.rstrip()[-1:] in ("?", "？"):
-            asked = telling_words(sentence)
-            shared = asked & there
-            if len(shared) >= 2 or (shared and shared == asked):
-                return True
-    return False
+    return any(len(asked & there) >= 2 or (asked and asked <= there) for asked in _questions(text))
 
 
-def touches(text: str, content: str) -> bool:
-    """Whether a message in another language than English has a word of a memory. Which words are common is known of
-    English alone, so that a question there seems to be about more than it is: `asks_about` misses most.
+def asks_near(text: str, content: str) -> bool:
+    """The same, or, in another language than English, whether a question shares one word: which words are common is
+    known of English alone, so that a question there seems to be about more than it is.
     """
-    if language_of(text) == ENGLISH:
-        return False
-    joining = {stem for word in function_words() for stem in stems_of(word)}
-    return not telling_words(text).isdisjoint(set(stems_of(content)) - joining)
+    is_asked = asks_about(text, content)
+    if is_asked or language_of(text) == ENGLISH:
+        return is_asked
+    there = set(stems_of(content)) - {stem for word in function_words() for stem in stems_of(word)}
+    return any(not asked.isdisjoint(there) for asked in _questions(text))
+
+
+def _questions(text: str) -> list[set[int]]:
+    """The telling words of each question of a message."""
+    sentences = _SENTENCE.findall(text[-_MOST_CHARS:])
+    return [telling_words(one) for one in sentences if one.rstrip()[-1:] in ("?", "？")]
 
 
 def telling_words(text: str) -> set[int]:
