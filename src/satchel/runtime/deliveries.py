@@ -16,7 +16,7 @@ from satchel.events import BuildPosted, Event, Notice, Posted, Record
 from satchel.messages import TextBlock
 from satchel.models import ChatModel
 from satchel.runtime.builds import Builds
-from satchel.runtime.replay import Replay
+from satchel.runtime.replay import OWN, Replay
 from satchel.sessions import SessionStore
 
 __all__ = ["Deliveries", "post_block"]
@@ -90,14 +90,15 @@ class Deliveries:
 
     async def post(self, text: str, *, source: str, untrusted: bool = False) -> None:
         """Show something of this session's own, which the next message delivers to the model."""
-        post = Posted(id=f"own-{uuid4().hex}", source=source, text=text, untrusted=untrusted)
+        post = Posted(id=f"{OWN}{uuid4().hex}", source=source, text=text, untrusted=untrusted)
         self._posted[post.id] = post
         self._conversation().apply(post)
         await self._note(post)
 
     def withdraw(self, source: str) -> None:
         """Deliver nothing more from this source of the session's own: the model has read it in another way."""
-        for post in [post for post in self._posted.values() if post.source == source]:
+        own = [post for post in self._posted.values() if post.source == source and post.id.startswith(OWN)]
+        for post in own:
             self._seen_posts.add(post.id)
             del self._posted[post.id]
 

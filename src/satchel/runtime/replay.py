@@ -23,7 +23,10 @@ from satchel.events import (
 from satchel.runtime.build_news import BuildNews
 from satchel.tools.builtin.jobs import is_users, source_of
 
-__all__ = ["Replay"]
+__all__ = ["OWN", "Replay"]
+
+OWN = "own-"
+"""What the ids of a session's own posts begin with."""
 
 
 class Replay:
@@ -99,7 +102,11 @@ class Replay:
                 self.jobs = self.jobs | {number} if is_running else self.jobs - {number}
                 if not is_running and not is_users(call_id):  # the model has read how it ended
                     told = source_of(number)
-                    self.posted = {id: post for id, post in self.posted.items() if post.source != told}
+                    self.posted = {
+                        id: post
+                        for id, post in self.posted.items()
+                        if post.source != told or not id.startswith(OWN)
+                    }
             case SessionStart(private=private, project=project):
                 self.is_private = self.is_private or private
                 self.project = self.project or project
