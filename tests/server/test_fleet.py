@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 import shutil
+import threading
+from functools import partial
 from pathlib import Path
 
+import anyio
+import anyio.to_thread
 import pytest
 
+from satchel.clock import ManualClock
+from satchel.runtime import Satchel
+from satchel.sessions import SessionStore
+from satchel.storage import Database
 from tests.postgresql import Server, server_of
 from tests.requirements import requirement
 from tests.server import world
@@ -52,3 +60,29 @@ def test_a_conversation_goes_on_at_whichever_server_is_asked(server: Server, tmp
     starts = [str(event) for event in events if event["type"] == "turn_start"]
     for start, words in zip(starts, ("heron", "owl", "kestrel", "hold", "What was"), strict=True):
         assert words in start
+
+
+@pytest.mark.anyio
+@requirement("storage:postgres:servers")
+async def test_a_conversation_that_is_long_in_closing_keeps_no_other_from_being_handed_over(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = server.url(server.schema_for(tmp_path))
+    reached, hand_over = threading.Event(), Satchel.hand_over
+    with world.serving(tmp_path, database=url) as near, near.client() as client:
+        slow, other = (chat(client, "The heron")[-1].data["sessionId"] for _ in range(2))
+
+        async def closing(satchel: Satchel, session_id: str) -> bool:
+            if session_id == slow:
+                reached.set()
+                await anyio.sleep_forever()
+            return await hand_over(satchel, session_id)
+
+        monkeypatch.setattr(Satchel, "hand_over", closing)
+        async with Database.open(url) as database, anyio.create_task_group() as group:
+            store = SessionStore(tmp_path / "there", database, clock=ManualClock())
+            group.start_soon(store.open, slow)
+            assert await anyio.to_thread.run_sync(partial(reached.wait, 60))
+            async with await store.open(other) as journal:
+                assert journal.session_id == other
+            group.cancel_scope.cancel()

@@ -471,7 +471,8 @@ def test_pieces_pass_as_they_come_and_a_client_that_leaves_closes_the_provider(
     [b"{", b"{\xff\xfe}", b' {"a": \n1}', b'{"messages": 7}', b'{"messages": [7]}', b'{"messages": [{"role": "wizard"}]}',
      b'{"messages": [{"role": "user", "content": "a"}], "messages": []}', b'{"a":' * 50_000,
      b'{"messages": [{"role": "user", "content": [{"type": "image", "source": 1}]}]}',
-     b'{"messages": [{"role": "user", "content": {"a": 1}, "content": "Hi"}]} trailing'],
+     b'{"messages": [{"role": "user", "content": {"a": 1}, "content": "Hi"}]} trailing',
+     b'{[1]: 2, "messages": [{"role": "user", "content": "Hi"}]}'],
 )  # fmt: skip
 def test_an_unreadable_body_is_passed_on_for_the_provider_to_judge(
     world: World, upstream: Upstream, body: bytes

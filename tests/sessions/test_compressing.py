@@ -74,6 +74,9 @@ async def test_a_compressed_log_is_a_tenth_as_large_and_reads_as_before(
     (info,) = await store.list()
     assert await store.compress(info)
     assert not await store.compress(info)
+    with monkeypatch.context() as patch:
+        patch.setattr(index, "read_on", None)
+        assert await store.spent_on("2026-01-01") == before[-1]
     assert path.read_bytes()[:2] == b"\x1f\x8b"
     assert path.stat().st_size < stat.st_size / 10
     assert (path.stat().st_mtime_ns, path.stat().st_mode) == (stat.st_mtime_ns, stat.st_mode)

@@ -822,17 +822,39 @@ async def test_a_log_is_unsettled_until_it_is_settled_and_again_when_it_grew(wor
 
 
 @requirement("loop:budget:day")
-async def test_what_was_spent_on_a_day_is_known_while_sessions_go_on_here_and_elsewhere(world: World) -> None:
+async def test_what_was_spent_on_a_day_is_known_while_sessions_go_on_here_and_elsewhere(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     day = "2026-01-01"
     elsewhere = world.another()
+    lines = len([started("s1"), *exchange("hi", "hello")])
     for number in range(3):
         await world.session(f"s{number}", *exchange("hi", "hello"))
-    assert await world.store.spent_on(day) == 1.5
+    read: list[tuple[str | None, int]] = []
+
+    def watched(path: Path, *, start: int = 0, number: int = 1) -> Iterator[LogLine]:
+        read.append((session_id_of(path), number))
+        return read_lines(path, start=start, number=number)
+
+    async def spent() -> float:
+        with monkeypatch.context() as patch:
+            patch.setattr("satchel.sessions.files.read_lines", watched)
+            # A model call waits for nobody that writes.
+            patch.setattr(Database, "write", None)
+            async with anyio.create_task_group() as group:
+                for _ in range(3):
+                    group.start_soon(world.store.spent_on, day)
+            return await world.store.spent_on(day)
+
+    assert await spent() == 1.5
     async with await world.store.open("s1") as here, await elsewhere.open("s2") as there:
-        for total in (2.5, 3.5):
+        for total, known in ((2.5, lines), (3.5, 2 * lines - 1)):
             await here.append(exchange("more", "yes"))
             await there.append(exchange("more", "yes"))
-            assert await world.store.spent_on(day) == total
+            read.clear()
+            assert await spent() == total
+            # Only what was added is read, and once.
+            assert sorted(read) == ([(id, known + 1) for id in ("s1", "s2")] if world.url is None else [])
         world.clock.advance(24 * 3600)
         await here.append(exchange("tomorrow", "yes"))
         assert (await world.store.spent_on(day), await world.store.spent_on("2026-01-02")) == (3.5, 0.5)

@@ -186,18 +186,27 @@ class OpenSessions:
         """Give up sessions that other servers of the home's database ask for, once nothing runs in them; runs until it
         is cancelled.
         """
-        store, busy = self._satchel.sessions, set[str]()
+        store, busy, answering = self._satchel.sessions, set[str](), set[str]()
+
+        async def answer(id: str, is_again: bool) -> None:
+            try:
+                if await self._satchel.hand_over(id):
+                    await self.close(id)
+                elif is_again:  # not what is just ending
+                    await store.refuse(id)
+            finally:
+                answering.discard(id)
+
         store.hand_over()
         while True:
             await anyio.sleep(_ASKED_LOOK_S)
             with suppress(SatchelError):
-                asked = await store.asked()
-                for id in asked:
-                    if await self._satchel.hand_over(id):
-                        await self.close(id)
-                    elif id in busy:  # not what is just ending
-                        await store.refuse(id)
-                busy = {*asked}
+                asked = {*await store.asked()}
+                for id in asked - answering:
+                    answering.add(id)
+                    # Closing may take long, and others don't wait for that.
+                    self._satchel.parts.background.start(answer, id, id in busy)
+                busy = asked
 
     async def stop_turns(self) -> int:
         """Interrupt every turn that runs, and wait until each has ended; messages that wait stay in the log.

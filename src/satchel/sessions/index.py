@@ -150,6 +150,9 @@ class SessionIndex:
         self._listed: tuple[list[LogFile], list[SessionInfo]] | None = None
         # What was made of a row the last time: pages show the list at each view.
         self._parsed: dict[str, tuple[Any, KnownLog, SessionInfo | None]] = {}
+        # What `spent_on` knows of the logs; the stored index may be behind.
+        self._reading = anyio.Lock()
+        self._latest: dict[str, tuple[KnownLog, SessionInfo | None]] = {}
 
     async def sessions(self) -> list[SessionInfo]:
         """All sessions, the one that was active last first."""
@@ -160,6 +163,27 @@ class SessionIndex:
             found = sorted((i for i in infos if i is not None), key=lambda i: (i.last_at, i.id), reverse=True)
             self._listed = files, found
         return list(self._listed[1])
+
+    async def spent_on(self, day: str) -> float:
+        """What all sessions spent on a local day, in US dollars. Nothing is stored: a budget asks before each call of a
+        model, and must not wait for others that write to the database.
+        """
+        async with self._reading:
+            files = await anyio.to_thread.run_sync(self._logs.files, limiter=self._limiter)
+            if not self._latest:
+                self._latest = {k.file.name: (k, self._info(k)) for k in (await self._stored())[0].values()}
+            for file in files:
+                known, _ = self._latest.get(file.name, (None, None))
+                if known is None or not known.is_current(file):
+                    reading = await anyio.to_thread.run_sync(
+                        read_on, self._logs, file, known, limiter=self._limiter
+                    )
+                    self._latest.pop(file.name, None)
+                    if reading is not None:
+                        self._latest[file.name] = reading.known, self._info(reading.known)
+            self._latest = {f.name: self._latest[f.name] for f in files if f.name in self._latest}
+            infos = [info for _, info in self._latest.values() if info is not None]
+        return sum(row.usage.cost_usd or 0.0 for info in infos for row in info.spent if row.day == day)
 
     async def search(self, query: str, *, limit: int) -> list[SearchHit]:
         """Find passages that contain all words of the query, or words that begin with them, best first. Words in `"…"`
@@ -195,12 +219,13 @@ class SessionIndex:
 
     async def forget(self, names: Iterable[str]) -> None:
         """Remove logs and their words from the index. Logs that still exist are indexed again when it is next used."""
-        if self._database is None:
-            return
         gone = list(names)
-        self._listed = None
         for name in gone:
             self._parsed.pop(name, None)
+            self._latest.pop(name, None)
+        if self._database is None:
+            return
+        self._listed = None
         try:
             await self._remove(gone)
             unsettle = delete(session_settled).where(session_settled.c.name.in_(gone))
@@ -249,9 +274,17 @@ class SessionIndex:
 
     async def replaced(self, path: Path, before: os.stat_result, after: os.stat_result) -> None:
         """Note that a log is another file with the same lines, so that it is not read again for that."""
+        name = name_of(self._logs.root, path)
+        known, info = self._latest.get(name, (None, None))
+        if known is not None:
+            was, now = (
+                replace(known.file, inode=stat.st_ino, mtime_ns=stat.st_mtime_ns, size=stat.st_size)
+                for stat in (before, after)
+            )
+            if known.is_current(was):
+                self._latest[name] = replace(known, file=now), info
         if self._database is None:
             return
-        name = name_of(self._logs.root, path)
 
         def write(connection: Connection) -> None:
             for table in (session_log, session_settled):

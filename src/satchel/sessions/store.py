@@ -311,17 +311,14 @@ class SessionStore:
         return by_age([wanted, *others])
 
     async def spent_on(self, day: str) -> float:
-        """What all sessions of the home spent on a local day, in US dollars: a sum of the server's, or of the index,
-        which reads what was added to the logs.
+        """What all sessions of the home spent on a local day, in US dollars: a sum of the server's, or of the logs, of
+        which only what was added is read.
 
         Args:
             day: As "2026-11-21".
         """
         known = await self._logs.spent(day)
-        if known is not None:
-            return known
-        rows = [row for info in await self._index.sessions() for row in info.spent if row.day == day]
-        return sum(row.usage.cost_usd or 0.0 for row in rows)
+        return known if known is not None else await self._index.spent_on(day)
 
     async def info(self, session_id: str) -> SessionInfo:
         """One session, by its id or the unique beginning of it. Errors as in `load`."""

@@ -88,6 +88,8 @@ def _parts(text: str, at: int, brackets: str) -> Iterator[_Part]:
         at, is_first, name = at if is_first else _after(text, at, ","), False, ""
         if brackets == "{}":
             name, at = _DECODER.raw_decode(text, at)
+            if not isinstance(name, str):
+                raise ValueError(f"a name that is no text before {at}")
             at = _after(text, _after_space(text, at), ":")
         value, end = _DECODER.raw_decode(text, at)
         yield _Part(name, value, at, end)
