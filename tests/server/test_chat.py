@@ -12,6 +12,7 @@ import pytest
 from satchel.events import Notice, TurnEnd
 from satchel.models import Call, Reply, ScriptedModel
 from satchel.server import open_sessions
+from satchel.server.routes import sessions as session_routes
 from satchel.server.turn_stream import TurnPosition as PlaceInTurn
 from satchel.server.turn_stream import turn_events
 from satchel.sessions import SessionStore
@@ -319,8 +320,9 @@ def test_a_session_can_not_be_followed_from_an_unknown_event(
 
 @requirement("http:sessions", "clients:leave")
 def test_a_session_of_another_process_is_followed_from_its_log_and_not_written(
-    client: httpx2.Client, world: World
+    client: httpx2.Client, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(session_routes, "_LOOK_S", 0.001)
     session = chat(client, "Hello")[-1].data["sessionId"]
     world.call(world.app.service.sessions.close, session)
     # Another store locks the session as another process does.
@@ -333,6 +335,12 @@ def test_a_session_of_another_process_is_followed_from_its_log_and_not_written(
             seen = [next(events).data["seq"] for _ in range(known)]
             world.call(journal.append, [Notice(part="test", text="From elsewhere.")])
             assert next(events).data["text"] == "From elsewhere."
+            world.call(journal.aclose)
+            for _ in range(20):  # meanwhile the stream looks again and again
+                client.get(f"/api/sessions/{session}")
+            journal = world.call(elsewhere.open, session)
+            world.call(journal.append, [Notice(part="test", text="Again.")])
+            assert next(events).data["text"] == "Again."
         assert seen == list(range(1, known + 1))
         refused = client.post("/api/chat", json={"message": "And here", "session_id": session})
         assert (refused.status_code, refused.json()["code"]) == (409, "session_in_use")

@@ -273,7 +273,9 @@ async def _followed(
     try:
         while True:
             with suppress(StorageLocked):
-                if satchel.has_open(id) or await store.writer(id) is None:
+                # A log in files can't be asked for: once another process had it, it is only read.
+                opens = is_first or store.is_shared
+                if satchel.has_open(id) or (opens and await store.writer(id) is None):
                     async with service.sessions.used(
                         id, interactive=interactive, keeps_empty=True, follows=True
                     ) as session:
