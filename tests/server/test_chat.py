@@ -20,6 +20,7 @@ from tests.requirements import requirement
 from tests.runtime.test_builds import thinks
 from tests.runtime.world import opened
 from tests.server.world import WORDS, Sent, World, chat, events_in, serving, text_of
+from tests.sessions.worlds import said, started
 
 
 @contextmanager
@@ -348,6 +349,24 @@ def test_a_session_of_another_process_is_followed_from_its_log_and_not_written(
     finally:
         world.call(journal.aclose)
     assert chat(client, "And here", session_id=session)[-1].data["status"] == "done"
+
+
+@requirement("http:chat:resume")
+def test_a_turn_that_was_cut_off_ends_as_interrupted_while_another_process_keeps_its_session(
+    client: httpx2.Client, world: World
+) -> None:
+    session = chat(client, "Hello")[-1].data["sessionId"]
+    world.call(world.app.service.sessions.close, session)
+    elsewhere = SessionStore(world.home / "sessions", None, clock=world.satchel.clock)
+    journal = world.call(elsewhere.open, session)
+    try:
+        before = client.get(f"/api/sessions/{session}").json()["last_seq"]
+        world.call(journal.append, [said("And?", turn=2), started(session)])
+        place = str(PlaceInTurn(session_id=session, first=before, seq=before))
+        start, *_, end = chat(client, "And?", headers={"last-event-id": place})
+        assert (start.data["turn"], end.data["turn"], end.data["status"]) == (2, 2, "interrupted")
+    finally:
+        world.call(journal.aclose)
 
 
 @requirement("http:stop")
