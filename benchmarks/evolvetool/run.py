@@ -165,7 +165,7 @@ class Agent:
                         answer, asked = _yes(asked), None
                         await session.start(answer)
                     case TurnEnd() | BuildPosted(kind="complete" | "error") if not (
-                        session.awaits_build or session.running
+                        await session.awaits_build() or session.running
                     ):
                         break
                     case _:

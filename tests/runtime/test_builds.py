@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -205,7 +206,27 @@ async def test_what_another_conversation_has_built_is_not_waited_for(tmp_path: P
         second = await satchel.session()
         turn = await second.run_turn("Make yourself a tool that greets cities.")
         assert "lookup_capability says when it is ready" in turn.text
-        assert (first.awaits_build, second.awaits_build) == (True, False)
+        assert (await first.awaits_build(), await second.awaits_build()) == (True, False)
+
+
+@requirement("storage:postgres:servers")
+@pytest.mark.parametrize("how", ["is_interactive", "waits_for_builds"])
+async def test_only_the_home_that_has_a_build_keeps_a_session_for_it(tmp_path: Path, how: str) -> None:
+    a, b = tmp_path / "a", tmp_path / "b"
+    a.mkdir()
+    async with opens(a, builder__question_wait_s=60.0) as satchel:
+        session = await satchel.session()
+        await session.run_turn("Make yourself a tool that greets cities.")
+        session.is_spare = True
+        setattr(session, how, True)
+        assert not await satchel.hand_over(session.id)
+    # A home of another server has the same log, and not the build.
+    shutil.copytree(a / "home" / "sessions", b / "home" / "sessions")
+    async with opens(b) as satchel:
+        session = await satchel.session(session.id)
+        session.is_spare = True
+        setattr(session, how, True)
+        assert await satchel.hand_over(session.id)
 
 
 async def test_two_requests_for_the_same_thing_at_once_make_one_build(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import pytest
 from satchel.events import Notice, TurnEnd
 from satchel.models import Call, Reply, ScriptedModel
 from satchel.server import open_sessions
+from satchel.server.routes import sessions as session_routes
 from satchel.server.turn_stream import TurnPosition as PlaceInTurn
 from satchel.server.turn_stream import turn_events
 from satchel.sessions import SessionStore
@@ -19,6 +20,7 @@ from tests.requirements import requirement
 from tests.runtime.test_builds import thinks
 from tests.runtime.world import opened
 from tests.server.world import WORDS, Sent, World, chat, events_in, serving, text_of
+from tests.sessions.worlds import said, started
 
 
 @contextmanager
@@ -319,8 +321,9 @@ def test_a_session_can_not_be_followed_from_an_unknown_event(
 
 @requirement("http:sessions", "clients:leave")
 def test_a_session_of_another_process_is_followed_from_its_log_and_not_written(
-    client: httpx2.Client, world: World
+    client: httpx2.Client, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(session_routes, "_LOOK_S", 0.001)
     session = chat(client, "Hello")[-1].data["sessionId"]
     world.call(world.app.service.sessions.close, session)
     # Another store locks the session as another process does.
@@ -333,6 +336,12 @@ def test_a_session_of_another_process_is_followed_from_its_log_and_not_written(
             seen = [next(events).data["seq"] for _ in range(known)]
             world.call(journal.append, [Notice(part="test", text="From elsewhere.")])
             assert next(events).data["text"] == "From elsewhere."
+            world.call(journal.aclose)
+            for _ in range(20):  # meanwhile the stream looks again and again
+                client.get(f"/api/sessions/{session}")
+            journal = world.call(elsewhere.open, session)
+            world.call(journal.append, [Notice(part="test", text="Again.")])
+            assert next(events).data["text"] == "Again."
         assert seen == list(range(1, known + 1))
         refused = client.post("/api/chat", json={"message": "And here", "session_id": session})
         assert (refused.status_code, refused.json()["code"]) == (409, "session_in_use")
@@ -340,6 +349,24 @@ def test_a_session_of_another_process_is_followed_from_its_log_and_not_written(
     finally:
         world.call(journal.aclose)
     assert chat(client, "And here", session_id=session)[-1].data["status"] == "done"
+
+
+@requirement("http:chat:resume")
+def test_a_turn_that_was_cut_off_ends_as_interrupted_while_another_process_keeps_its_session(
+    client: httpx2.Client, world: World
+) -> None:
+    session = chat(client, "Hello")[-1].data["sessionId"]
+    world.call(world.app.service.sessions.close, session)
+    elsewhere = SessionStore(world.home / "sessions", None, clock=world.satchel.clock)
+    journal = world.call(elsewhere.open, session)
+    try:
+        before = client.get(f"/api/sessions/{session}").json()["last_seq"]
+        world.call(journal.append, [said("And?", turn=2), started(session)])
+        place = str(PlaceInTurn(session_id=session, first=before, seq=before))
+        start, *_, end = chat(client, "And?", headers={"last-event-id": place})
+        assert (start.data["turn"], end.data["turn"], end.data["status"]) == (2, 2, "interrupted")
+    finally:
+        world.call(journal.aclose)
 
 
 @requirement("http:stop")

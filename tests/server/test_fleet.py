@@ -44,6 +44,10 @@ def test_a_conversation_goes_on_at_whichever_server_is_asked(server: Server, tmp
                 while seen[-1].name != "turn_end" or seen[-1].data["turn"] != 3:
                     seen.append(next(followed))
             assert [event.data["turn"] for event in seen if event.name == "turn_start"] == [2, 3]
+            gone = chat(client, "The wren")[-1].data["sessionId"]
+            with client.stream("GET", f"/api/sessions/{gone}/events") as following:
+                assert other.delete(f"/api/sessions/{gone}").status_code == 200
+                assert list(events_in(following.iter_lines()))[-1].name == "session_end"
             assert other.patch(f"/api/sessions/{id}", json={"title": "Birds"}).json()["title"] == "Birds"
             with other.stream("POST", "/api/chat", json={"message": "hold it", "session_id": id}) as held:
                 assert next(events_in(held.iter_lines())).name == "start"

@@ -144,10 +144,18 @@ class Deliveries:
             except StorageError as error:
                 _log.warning("The news of builds can't be read in session %s: %s", self._id, error)
 
-    @property
-    def awaits_build(self) -> bool:
-        """Whether a turn will begin by itself, when a build has ended that the model asked for."""
-        return bool(self.build_news.asked) or self.is_due
+    async def awaits_build(self) -> bool:
+        """Whether a turn will begin by itself, when a build has ended that the model asked for. Where the session's log
+        is shared, builds of other homes don't count: their ends are never told here.
+
+        Raises:
+            StorageError: The builds can't be read.
+        """
+        asked = self.build_news.asked
+        if asked and self._builds is not None:
+            asked = asked & {build.id for build in await self._builds.queue.open_builds()}
+            await self.collect_builds()  # the end of one that is not open any more
+        return bool(asked) or self.is_due
 
     @property
     def is_due(self) -> bool:

@@ -851,10 +851,9 @@ class Satchel:
             hub = self._hubs.get(session_id)
             if hub is None:
                 return True
+            awaits = await hub.deliveries.awaits_build()
             holds = self._holds.get(session_id, ())
-            if hub.is_busy or any(
-                not hold.is_spare or (hold.waits_for_builds and hold.awaits_build) for hold in holds
-            ):
+            if hub.is_busy or any(not hold.is_spare or (awaits and hold.follows) for hold in holds):
                 return False
             await self._close_hub(hub, "idle")
             return True

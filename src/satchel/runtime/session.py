@@ -63,10 +63,9 @@ class Session:
         """Whether the client sees a turn that begins by itself, when a build has ended."""
         return self.is_interactive or self.waits_for_builds
 
-    @property
-    def awaits_build(self) -> bool:
-        """Whether a turn will begin by itself, when a build has ended that the model asked for."""
-        return self._hub.deliveries.awaits_build
+    async def awaits_build(self) -> bool:
+        """See `Deliveries.awaits_build`."""
+        return await self._hub.deliveries.awaits_build()
 
     @property
     def jobs(self) -> BackgroundCommands:

@@ -176,11 +176,13 @@ class OpenSessions:
             await anyio.sleep(_LOOK_S)
             now_s = self._satchel.clock.monotonic_s()
             for id, kept in tuple(self._kept.items()):
-                waits = kept.session.waits_for_builds and kept.session.awaits_build
-                is_busy = waits or kept.session.running is not None or kept.session.jobs.running
-                if kept.until_s <= now_s and not is_busy:
-                    self._kept.pop(id, None)
-                    await kept.session.aclose("idle")
+                with suppress(SatchelError):
+                    waits = kept.session.waits_for_builds and await kept.session.awaits_build()
+                    is_busy = waits or kept.session.running is not None or kept.session.jobs.running
+                    # Meanwhile a request may have kept it anew.
+                    if kept.until_s <= now_s and not is_busy and self._kept.get(id) is kept:
+                        del self._kept[id]
+                        await kept.session.aclose("idle")
 
     async def hand_over(self) -> None:
         """Give up sessions that other servers of the home's database ask for, once nothing runs in them; runs until it

@@ -25,6 +25,7 @@ from satchel.events import (
     QuestionAnswered,
     QuestionAsked,
     Record,
+    SessionStart,
     ThinkingDelta,
     TurnEnd,
     TurnResumed,
@@ -129,10 +130,11 @@ async def logged_turn(satchel: Satchel, place: TurnPosition) -> AsyncGenerator[R
         StorageError: The log can't be read.
     """
     seq, turn, store, id = place.first, 0, satchel.sessions, place.session_id
+    is_in_it = False  # as far as was read, whoever writes the log is in the turn
     while True:
         is_over = satchel.has_open(id) or await store.writer(id) is None
         page = await store.records(id, after_seq=seq, limit=_PAGE)
-        if is_over and not page:
+        if not page and (is_over or not is_in_it):
             return
         if not page:
             await anyio.sleep(_LOOK_S)
@@ -142,6 +144,10 @@ async def logged_turn(satchel: Satchel, place: TurnPosition) -> AsyncGenerator[R
                 if turn:
                     return  # the next turn: this one has no end
                 turn = record.event.turn
+            if isinstance(record.event, TurnStart | TurnResumed):
+                is_in_it = True
+            elif isinstance(record.event, SessionStart):  # its process ended in the middle of it
+                is_in_it = False
             if turn:
                 yield record
             if isinstance(record.event, TurnEnd) and turn:

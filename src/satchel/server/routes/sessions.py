@@ -12,7 +12,7 @@ import anyio
 from fastapi import APIRouter, Header, HTTPException, Query
 from starlette.responses import Response
 
-from satchel.errors import NotFound, StorageLocked, UsageError
+from satchel.errors import NotFound, SatchelError, StorageLocked, UsageError
 from satchel.events import Record, event_to_json, fields_to_json, record_to_json
 from satchel.runtime import RunningTurn, Session
 from satchel.runtime.commands import completions, find_command
@@ -270,35 +270,38 @@ async def _followed(
     """First `_OPENED`, then the events of a session. While another process has it open, those that it writes."""
     satchel, store = service.satchel, service.satchel.sessions
     is_first = True
-    while True:
-        with suppress(StorageLocked):
-            if satchel.has_open(id) or await store.writer(id) is None:
-                async with service.sessions.used(
-                    id, interactive=interactive, keeps_empty=True, follows=True
-                ) as session:
-                    after = session.last_seq if after is None else after
-                    subscription = session.subscribe(after)
-                    try:
-                        if is_first:
-                            yield _OPENED
-                        is_first = False
-                        async for record in subscription:
-                            after = record.seq
-                            yield _event(record)
-                    finally:
-                        await subscription.aclose()
-        if after is None:
-            after = (await store.load(id, visit=lambda _: None)).last_seq
-        if is_first:
-            yield _OPENED
-        is_first = False
-        try:
+    try:
+        while True:
+            with suppress(StorageLocked):
+                # A log in files can't be asked for: once another process had it, it is only read.
+                opens = is_first or store.is_shared
+                if satchel.has_open(id) or (opens and await store.writer(id) is None):
+                    async with service.sessions.used(
+                        id, interactive=interactive, keeps_empty=True, follows=True
+                    ) as session:
+                        after = session.last_seq if after is None else after
+                        subscription = session.subscribe(after)
+                        try:
+                            if is_first:
+                                yield _OPENED
+                            is_first = False
+                            async for record in subscription:
+                                after = record.seq
+                                yield _event(record)
+                        finally:
+                            await subscription.aclose()
+            if after is None:
+                after = (await store.load(id, visit=lambda _: None)).last_seq
+            if is_first:
+                yield _OPENED
+            is_first = False
             for record in await store.records(id, after_seq=after):
                 after = record.seq
                 yield _event(record)
-        except NotFound:  # it was deleted
-            return
-        await anyio.sleep(_LOOK_S)
+            await anyio.sleep(_LOOK_S)
+    except SatchelError:  # it was deleted, or can't be read: a client that comes back is told
+        if is_first:
+            raise
 
 
 def _event(record: Record) -> ServerEvent:
