@@ -479,6 +479,7 @@ def test_the_page_about_the_user_is_shown_first_edited_compared_and_restored_wit
     with serving(tmp_path, server__requests_per_s=10_000) as world, browser(world) as client:
         empty = open_page(client, "/memories/page")
         assert "Nothing stands on it yet" in words_of(empty)
+        assert "How to answer, Who the user is, People" in words_of(empty)
         text = "# People\nLinh can't stand dairy\n# Running\nLock closed (until 2999-01-01)"
         assert post(client, empty, "/memories/page", text=text, base="0").status_code == 303
         shown = open_page(client, "/memories/page")
