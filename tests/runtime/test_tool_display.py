@@ -30,6 +30,12 @@ NUMBERS = "\n".join(str(number) for number in range(1, 41))
         ("web_search", {"query": "tea", "limit": 3}, "tea"),
         ("browser", {"action": "type", "ref": "e5", "text": "Ann"}, "type e5 Ann"),
         ("forget_memory", {"ids": ["m1", "m2"]}, '["m1", "m2"]'),
+        ("request_capability", {"name": "grams", "description": "Cups."}, "Build grams: Cups."),
+        (
+            "request_capability",
+            {"name": "grams", "description": "Honey.", "change": True},
+            "Change grams: Honey.",
+        ),
         ("greet", {"who": "Ann"}, "Ann"),
         ("greet", {"who": "Ann", "times": 3, "to": {"a": 1}}, 'who: Ann, times: 3, to: {"a": 1}'),
         ("greet", {}, ""),
@@ -40,6 +46,7 @@ def test_a_call_is_one_line_that_says_what_it_does(tool: str, input: Mapping[str
 
 
 RESULTS = [
+    ("request_capability", '{"status": "building", "build_id": "b1", "message": "It is being built."}', "", []),
     ("bash", "exit code: 0\nstdout:\ndone", "", ["done"]),
     ("bash", "exit code: 0", "no output", []),
     (

@@ -10,6 +10,7 @@ from typing import Any
 import httpx2
 import pytest
 
+from satchel.builder.asking import consent_id
 from satchel.builder.records import Build
 from tests.capabilities.world import GREET, cases
 from tests.requirements import requirement
@@ -297,6 +298,13 @@ def test_a_build_is_followed_on_its_page_and_its_question_is_answered(
     assert answered.cssselect('noscript meta[http-equiv="refresh"]')
     send(client, page, f"{at}/answer", {"choice": "Ulm"})
     assert "has been answered already" in said(open_page(client, at))
+    consent = partial(builds.queue.tell, "wb-1", id=consent_id("host=trains.example"), type="question")
+    world.call(
+        partial(consent, payload={"text": "May it connect to trains.example?", "options": ["yes", "no"]})
+    )
+    asked = open_page(client, at).cssselect(".ask")[0]
+    assert [words_of(button) for button in asked.cssselect("button")] == ["yes", "no"]
+    assert "The build waits for your answer." in words_of(asked)
     forged = send(client, page, f"{at}/answer", {"question": "q9", "answer": "x"})
     assert forged.status_code == 404
     world.call(partial(builds.queue.end, "wb-1", "failed", "The page wants a login."))

@@ -237,6 +237,17 @@ def test_no_schema_and_no_text_breaks_a_form(properties: dict[str, Any], text: s
 
 
 @requirement("web-pages:capability-form")
+@pytest.mark.parametrize(
+    ("said", "hint"),
+    [("How many cups", "How many cups. More than 0."), ("Cups.", "Cups. More than 0."), ("", "More than 0.")],
+)
+def test_a_description_and_its_limits_are_sentences(said: str, hint: str) -> None:
+    schema = {"type": "number", "exclusiveMinimum": 0, "description": said}
+    [field] = fields_of({"properties": {"cups": schema}})
+    assert field.hint == hint
+
+
+@requirement("web-pages:capability-form")
 @given(st.integers() | st.floats(allow_nan=False, allow_infinity=False))
 def test_numbers_are_read_as_they_are_written(value: float) -> None:
     fields = fields_of({"properties": {"n": {"type": "number"}}})

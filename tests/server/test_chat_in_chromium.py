@@ -13,12 +13,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
 import pytest
 
+from satchel.builder.asking import consent_id
 from satchel.builder.records import Build
 from satchel.models import Call, ModelRequest, Reply, ScriptedModel
 from satchel.runtime.serving import serving as serving_in
@@ -350,7 +352,17 @@ def test_a_call_is_approved_a_build_answered_and_a_memory_corrected_by_hand(
         expect(card).to_contain_text("Which <i>shed</i>?")
         card.get_by_label("Your answer").fill("The green one")
         card.get_by_role("button", name="Answer").click()
-        expect(card).to_contain_text("“The green one”")
+        expect(card).to_contain_text("Which <i>shed</i>? “The green one”")
+        expect(card.locator(".ask")).to_have_count(0)
+        consent = {"text": "May it connect to sheds.example?", "options": ["yes", "no"]}
+        tell_more = partial(
+            builds.queue.tell, "b-chromium", id=consent_id("host=sheds.example"), type="question"
+        )
+        world.call(partial(tell_more, payload=consent))
+        expect(card.get_by_role("button", name="yes")).to_be_visible()
+        expect(card.get_by_label("Your answer")).to_have_count(0)
+        expect(card).not_to_contain_text("You decide")
+        card.get_by_role("button", name="no").click()
         expect(card.locator(".ask")).to_have_count(0)
 
         note = page.locator(f".note[data-memory='{id}']")

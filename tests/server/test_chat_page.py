@@ -17,9 +17,10 @@ import pytest
 from lxml import html
 
 from satchel.builder.records import Build
-from satchel.errors import NoSandbox
+from satchel.errors import ModelRejected, NoSandbox
 from satchel.memory.show.reasons import shared_word
 from satchel.models import Call, Reply, ScriptedModel
+from satchel.models.port import Retrying
 from satchel.server import open_sessions
 from satchel.server.pages.assets import asset_url
 from tests.capabilities.world import draft, register
@@ -664,6 +665,22 @@ def test_an_empty_message_an_unknown_session_and_a_stranger_get_pages_that_say_s
         assert "no session" in words_of(open_page(client, "/chat/zzz", 404))
         for odd in ("/chat/..%2f..%2ftoken", "/chat/%00", "/sessions/..%2ftoken/export"):
             assert client.get(odd).status_code in (400, 404)
+
+
+@requirement("web-pages:chat")
+def test_that_a_model_was_slow_is_no_longer_shown_when_it_has_answered(tmp_path: Path) -> None:
+    slow = [Retrying(attempt=1, delay_s=0.0, reason="The model is busy.")]
+    replies = [
+        Reply(text="Here I am.", retrying=slow),
+        Reply(retrying=slow, error=ModelRejected("It gave up.")),
+    ]
+    model = ScriptedModel(lambda request: replies["again" in request.messages[-1].text])
+    with server_in(tmp_path, lambda _: model) as world, browser(world) as client, world.client() as program:
+        id = chat(program, "Hello")[0].data["sessionId"]
+        chat(program, "Hello again", session_id=id)
+        notes = open_page(client, f"/chat/{id}").cssselect(".items > .notice")
+        shown = [words_of(note) for note in notes if note.get("hidden") is None]
+        assert ["busy" in words for words in shown] == [True, False]
 
 
 @requirement("web-pages:chat:elsewhere")

@@ -479,6 +479,7 @@ def test_the_page_about_the_user_is_shown_first_edited_compared_and_restored_wit
     with serving(tmp_path, server__requests_per_s=10_000) as world, browser(world) as client:
         empty = open_page(client, "/memories/page")
         assert "Nothing stands on it yet" in words_of(empty)
+        assert "How to answer, Who the user is, People" in words_of(empty)
         text = "# People\nLinh can't stand dairy\n# Running\nLock closed (until 2999-01-01)"
         assert post(client, empty, "/memories/page", text=text, base="0").status_code == 303
         shown = open_page(client, "/memories/page")
@@ -772,7 +773,6 @@ def test_memories_are_downloaded_and_imported_by_a_form_with_a_file(
         }
         found = [{"uuid": "c1a0dead-1", "name": "Tomatoes", "chat_messages": [asked]}]
         assert sent(json.dumps(found).encode(), "conversations.json").headers["location"] == "/memories/move"
-        while "Imported 1 memory" not in words_of(open_page(client, "/memories/move")):
+        while "Imported 1 new conversation, 1 memory" not in words_of(open_page(client, "/memories/move")):
             pass  # the test's own limit ends a wait in vain
-        assert "1 conversation new" in words_of(open_page(client, "/memories/move"))
         assert "Tomatoes 1 turn, from Claude" in words_of(open_page(client, "/sessions"))

@@ -30,7 +30,7 @@ from satchel.runtime.serving import read_token
 from satchel.storage.roles import add_role, drop_role
 from tests.postgresql import server_of
 from tests.requirements import requirement
-from tests.server.browsers import HTML, read
+from tests.server.browsers import HTML, read, words_of
 from tests.server.household import IS_ROOT, Household, household
 from tests.server.world import World, chat, events_in, text_of
 
@@ -165,7 +165,9 @@ def test_a_browser_reaches_the_home_of_the_name_that_it_logged_in_with(house: Ho
         assert ann.post(f"{places['ann']}/memories", data=form).status_code == 403
         ok = ann.post(f"{places['ann']}/memories", data=form, headers={"origin": house.url})
         assert ok.status_code == 303, ok.text
-        assert "canary" in ann.get(f"{places['ann']}/memories").text
+        seen = ann.get(f"{places['ann']}/memories")
+        assert "canary" in seen.text
+        assert words_of(read(seen).cssselect("form[action$='/logout']")[0]) == "Log out ann"
         assert "canary" not in bob.get(f"{places['bob']}/memories").text
 
         # Another's place, with one's own cookie or with both.

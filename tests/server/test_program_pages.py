@@ -10,6 +10,7 @@ from typing import Any
 import httpx2
 import pytest
 
+from satchel.clock import local_day
 from satchel.messages import Usage
 from satchel.runtime.health import Check, make_home_private
 from satchel.server.pages import doctor as doctor_page
@@ -95,6 +96,7 @@ def test_a_month_of_usage_is_shown_by_day_as_a_table_and_by_model_and_purpose(
         row("2026-09-02", "<big>", "conversation", 10_000, 4_000, 500, 3.0),
         row("2026-09-02", "small", "extract", 2_000, 0, 100, 1.0),
         row("2026-08-05", "local", "conversation", 900, 0, 90, None),
+        row(local_day(world.satchel.clock.now()), "local", "conversation", 900, 0, 90, None),
     )
 
     async def usage() -> tuple[UsageRow, ...]:
@@ -117,6 +119,7 @@ def test_a_month_of_usage_is_shown_by_day_as_a_table_and_by_model_and_purpose(
     ]
     assert models.startswith("anthropic:<big> $4.00 80 %. 11,050 tokens, 4 calls anthropic:small $1.00 20 %.")
     assert "Drawing facts from conversations $1.00" in purposes
+    assert words_of(page.cssselect(".figures")[0]).startswith("Todayunknown")
     assert "33 %" in words_of(page.cssselect(".figures")[0])
     assert "In the background today" in words_of(page)
     assert "Drawing facts from conversations00$0.00" in words_of(page)

@@ -121,6 +121,19 @@ def test_a_shared_file_has_what_was_said_and_pictures_and_nothing_that_is_privat
     assert "Share as a file" in page_client.get(f"/chat/{id}").text
 
 
+@requirement("sessions:shared-file")
+def test_a_shared_file_uses_the_width_of_the_window(
+    client: httpx2.Client, page_client: httpx2.Client, chromium: Browser
+) -> None:
+    id = chat(client, "Is the lagoon behind the mill? " * 4)[0].data["sessionId"]
+    page = chromium.new_page(viewport={"width": 1280, "height": 900})
+    page.set_content(page_client.get(f"/sessions/{id}/export?form=html").text)
+    box = page.locator(".you").bounding_box()
+    page.close()
+    assert box is not None
+    assert box["width"] > 500
+
+
 def shares(page: Page, origin: str) -> None:
     """Do what a phone does when another app shares a file and words with the pages."""
     page.evaluate(

@@ -401,6 +401,7 @@ async def test_search_finds_what_was_said_and_what_tools_got_and_gave(world: Wor
         answered("In box seven.", round=2),
         *ended(),
     )
+    await world.session("build-1", *exchange("Build an invoice reader.", "The invoice is read."))
     await world.session("s2", *exchange("東京の天気は？", "Sunny in 東京 today \ud800 \x00 hat"))
     assert await world.found("invoice") == [("s1", 1, "input"), ("s1", 1, "output"), ("s1", 1, "user")]
     assert await world.found("INVOICE zurich") == [("s1", 1, "user")]

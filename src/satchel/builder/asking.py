@@ -12,7 +12,7 @@ from satchel.builder.queue import BuildQueue
 from satchel.builder.records import Build
 from satchel.clock import Clock
 
-__all__ = ["LaidAside", "QuestionOutcome", "Asking", "is_yes"]
+__all__ = ["LaidAside", "QuestionOutcome", "Asking", "consent_id", "is_consent", "is_yes"]
 
 _LOOK_S: Final = 0.3
 """How often the database is asked for an answer: one short read. The user, who has just answered, should not wait."""
@@ -95,6 +95,16 @@ class Asking:
         await self._queue.mark_read([answer.number])
         given = answer.payload.get("text")
         return QuestionOutcome(text=given, declined=given is None)
+
+
+def consent_id(named: str) -> str:
+    """The id of a question for permission in its build; `named` says for what."""
+    return f"allow:{named}"
+
+
+def is_consent(question_id: str) -> bool:
+    """Whether a question asks for permission: then anything but yes is no, and the build waits for an answer."""
+    return question_id.startswith(consent_id(""))
 
 
 def is_yes(words: str | None) -> bool:

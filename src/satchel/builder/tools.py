@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, TypeAlias
 
-from satchel.builder.asking import Asking, LaidAside, is_yes
+from satchel.builder.asking import Asking, LaidAside, consent_id, is_yes
 from satchel.builder.queue import BuildQueue
 from satchel.builder.records import EARNED, Build
 from satchel.builder.registering import Registering
@@ -384,7 +384,7 @@ class BuildTools:
         self._waits_since_s = began_s = self._clock.monotonic_s()
         try:
             answer = await self._asking.ask(
-                f"allow:{named}",
+                consent_id(named),
                 f"Do you allow this, while {self._build.name} is built and whenever it runs? {wishes}",
                 ("yes", "no"),
             )

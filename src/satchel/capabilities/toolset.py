@@ -23,10 +23,11 @@ from satchel.capabilities.records import MCP, Capability, Requested, Wanted, too
 from satchel.capabilities.running import BACKGROUND_WALL_S, MOST_WALL_S, Outcome, Runner, outcome_to_json
 from satchel.errors import NotFound, StorageError, UsageError
 from satchel.messages import FileBlock
+from satchel.plain import json_in
 from satchel.sandbox.port import Artifact, OnOutput
 from satchel.tools.builtin.fence import Fence
 from satchel.tools.builtin.jobs import start_job
-from satchel.tools.display import Display
+from satchel.tools.display import Display, ShownResult, any_result
 from satchel.tools.function import function_tool
 from satchel.tools.kept import keep_seen
 from satchel.tools.port import Annotations, Effect, Redirect, Tool, ToolContext, ToolResult, ToolSpec
@@ -47,7 +48,12 @@ DISPLAYS: Final[Mapping[str, Display]] = {
     "execute_capability": Display(kind="execute"),
     "lookup_capability": Display(kind="search"),
     "read_docs": Display(kind="read"),
-    "request_capability": Display(),
+    "request_capability": Display(
+        call=lambda input: (
+            f"{'Change' if input.get('change') else 'Build'} {input.get('name', '')}: {input.get('description', '')}"
+        ),
+        result=lambda _, text: _show_requested(text),
+    ),
 }
 
 
@@ -491,6 +497,14 @@ def _described(capability: Capability) -> dict[str, Any]:
     if capability.reliability.failing_since is not None:
         answer["failing_since"] = capability.reliability.failing_since.isoformat()
     return answer
+
+
+def _show_requested(text: str) -> ShownResult:
+    """The card of the build says the rest, so what is there for the model alone is left out."""
+    answer = json_in(text)
+    if isinstance(answer, dict) and answer.get("status") == "building" and "build_id" in answer:
+        return ShownResult(summary="")
+    return any_result({}, text)
 
 
 def _changing(requested: Requested, *, wish: str) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from typing import Final, Literal
 import anyio
 import anyio.to_thread
 
+from satchel.addresses import host_and_port, is_public
 from satchel.clock import Clock
 from satchel.config import ProviderSettings, Settings, set_value
 from satchel.config.keys import store_key
@@ -144,12 +145,22 @@ async def set_up_model(settings: Settings, wish: ModelWish, *, clock: Clock) -> 
 def _provider_of(settings: Settings, wish: ModelWish) -> ProviderSettings:
     if not wish.base_url:
         return settings.provider(wish.provider)
-    address = wish.base_url.strip()
+    address = _with_scheme(wish.base_url.strip())
     if not address.startswith(("http://", "https://")):
         raise UsageError("The address must begin with http:// or https://.")
     return ProviderSettings(
         name=OWN, kind=wish.kind, base_url=address, env_api_key=OWN_KEY if wish.key else ""
     )
+
+
+def _with_scheme(address: str) -> str:
+    """A near address as people type it, such as "localhost:8080". To a public host a key may have to be encrypted, so
+    there the user says how.
+    """
+    host, _ = host_and_port(address.partition("/")[0])
+    is_number = host.replace(".", "").isdecimal()
+    is_near = not is_public(host) if is_number else host == "localhost" or host.endswith(".local")
+    return f"http://{address}" if is_near else address
 
 
 def _place(provider: ProviderSettings) -> str:

@@ -198,6 +198,7 @@ async def served(
         url = given.url if given is not None else url_of(settings, listener.getsockname()[1])
         stack.enter_context(announced(home, url, file=file))
         app = create_app(satchel, token=token)
+        app.api.state.pages.person = satchel.settings.environ.get("USER", "") if given is not None else ""
         app.api.state.pages.has_passkeys = given is not None and has_passkeys()
         server = _Server(_config(app.gate, None if given is not None else settings, home))
         async with anyio.create_task_group() as group:

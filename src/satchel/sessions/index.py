@@ -13,7 +13,7 @@ import unicodedata
 from collections.abc import Awaitable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import anyio
 import anyio.to_thread
@@ -187,7 +187,7 @@ class SessionIndex:
 
     async def search(self, query: str, *, limit: int) -> list[SearchHit]:
         """Find passages that contain all words of the query, or words that begin with them, best first. Words in `"…"`
-        must follow each other.
+        must follow each other. What the Builder said to itself is left out, as it is out of the lists.
         """
         hits = await self._hits(query, limit)
         titles = {id: info.title for info in folded(await self.sessions()) for id in info.branches}
@@ -196,6 +196,7 @@ class SessionIndex:
     async def _hits(self, query: str, limit: int) -> list[SearchHit]:
         terms = _terms(query)
         readings, is_indexed = await self._refresh()
+        readings = [known for known in readings if not known.file.session_id.startswith("build-")]
         titles = {k.file.name: k for k in readings}
         if is_indexed and terms and not _UNSPACED.search(query) and self._database is not None:
             try:
@@ -526,6 +527,10 @@ def _fold(words: str) -> str:
     return "".join(c for c in decomposed if not unicodedata.combining(c)).casefold()
 
 
+_BUILDS: Final = f"%/{18 * '_'}build-%"
+"""The logs of builds, by their name: a folder, the time, and the id of the session."""
+
+
 def _match(
     connection: Connection, terms: Sequence[Sequence[str]], limit: int
 ) -> list[tuple[str, LogPassage]]:
@@ -536,9 +541,10 @@ def _match(
         text(
             "SELECT p.name, p.seq, p.turn, p.kind, p.at, p.text FROM session_fts "
             "JOIN session_passage p ON p.id = session_fts.rowid "
-            "WHERE session_fts MATCH :query ORDER BY session_fts.rank, p.at DESC LIMIT :limit"
+            "WHERE session_fts MATCH :query AND p.name NOT LIKE :builds "
+            "ORDER BY session_fts.rank, p.at DESC LIMIT :limit"
         ),
-        {"query": query, "limit": limit},
+        {"query": query, "limit": limit, "builds": _BUILDS},
     )
     return [
         (row.name, LogPassage(seq=row.seq, turn=row.turn, kind=row.kind, at=row.at, text=row.text))
@@ -556,9 +562,10 @@ def _match_on_server(
         text(
             "SELECT p.name, p.seq, p.turn, p.kind, p.at, p.text "
             "FROM session_passage p, to_tsquery('simple', :query) query WHERE p.words @@ query "
+            "AND p.name NOT LIKE :builds "
             "ORDER BY ts_rank_cd(p.words, query) DESC, p.at DESC LIMIT :most"
         ),
-        {"query": storable(query), "most": limit * (_MORE if patterns else 1)},
+        {"query": storable(query), "most": limit * (_MORE if patterns else 1), "builds": _BUILDS},
     )
     found: list[tuple[str, LogPassage]] = []
     for row in rows:

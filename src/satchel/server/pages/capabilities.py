@@ -10,6 +10,7 @@ from typing import Any, Final
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
+from satchel.builder.asking import is_consent
 from satchel.builder.records import Build, BuildMessage
 from satchel.capabilities import Capability, Wanted
 from satchel.errors import ModelError, NotFound, Refused, UserError
@@ -195,6 +196,7 @@ class _Said:
     message: BuildMessage
     options: Sequence[str]
     is_open: bool
+    is_consent: bool
     answer: str = ""
 
 
@@ -211,6 +213,7 @@ async def follow(request: Request, service: Serves, id: str) -> Response:
             message=one,
             options=one.options,
             is_open=one.type == "question" and one.id not in answers and not build.has_ended,
+            is_consent=is_consent(one.id),
             answer=_answer_words(answers.get(one.id)),
         )
         for one in messages

@@ -380,14 +380,19 @@ def _came_of(report: ImportReport) -> Saying:
     """What came of an import."""
     skipped = sum(report.skipped.values())
     conversations = [
-        f"{counted(n, 'conversation')} {CONVERSATIONS[what]}" for what, n in report.conversations.items()
+        f"{counted(n, 'conversation')} {CONVERSATIONS[what]}"
+        for what, n in report.conversations.items()
+        if what != "new"
     ]
+    new = report.conversations.get("new", 0)
+    came = f"{counted(new, 'new conversation')}, " if new else ""
+    memories = counted(report.new, "memory", "memories")
     return Saying(
-        text=f"Imported {counted(report.new, 'memory', 'memories')}; {report.known:,} known, {skipped:,} skipped.",
+        text=f"Imported {came}{memories}; {report.known:,} known, {skipped:,} skipped.",
         state="done" if report.new or report.known else "off",
         raw="\n".join([*conversations, *(f"{n:,} skipped: {why}" for why, n in report.skipped.items())]),
-        link="/sessions" if conversations else "",
-        link_label="Conversations" if conversations else "",
+        link="/sessions" if report.conversations else "",
+        link_label="Conversations" if report.conversations else "",
     )
 
 

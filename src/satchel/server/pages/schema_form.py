@@ -116,7 +116,10 @@ class _Reader:
         schema, nullable = self._plain(part)
         required = required and not nullable
         label = _text(schema.get("title")) or path[-1].replace("_", " ").strip().capitalize() or path[-1]
-        hint = " ".join(filter(None, (_text(schema.get("description")), _limits(schema))))
+        said, limits = _text(schema.get("description")), _limits(schema)
+        if said and limits and said[-1].isalnum():
+            said += "."
+        hint = " ".join(filter(None, (said, limits)))
         default = schema.get("default")
         kind = schema.get("type")
 

@@ -55,12 +55,14 @@ class PageState:
         access: Who is logged in.
         sayings: Messages for the next page of each browser, shown once.
         login_tries: How often each address may try a token.
+        person: Whose pages they are, where several people share a server.
         has_passkeys: The front door of several people has a page for passkeys.
     """
 
     access: BrowserAccess
     sayings: OrderedDict[str, list[Saying]] = field(default_factory=OrderedDict)
     login_tries: Rates = field(default_factory=login_tries)
+    person: str = ""
     has_passkeys: bool = False
 
 
@@ -126,6 +128,7 @@ async def page(
         around=around,
         current=max(paths, key=len, default=""),
         sayings=_take_sayings(request),
+        person=request.app.state.pages.person,
         has_passkeys=request.app.state.pages.has_passkeys,
         **context,
     )

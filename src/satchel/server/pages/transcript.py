@@ -13,6 +13,7 @@ from typing import Any, Final, Literal, TypeAlias, assert_never
 
 from markupsafe import Markup
 
+from satchel.builder.asking import is_consent
 from satchel.events import (
     AskedCall,
     AskUser,
@@ -187,6 +188,7 @@ class QuestionCard:
         id: What the answer names.
         asks: Who wants to know: for permission, a tool in its call, the agent at the end of a turn, or the Builder.
         calls: What permission is asked for, each with what it does in words.
+        is_consent: The Builder asks for permission: only yes or no is an answer, and nothing happens without one.
         answer: What was answered; None while it is open, "" where nobody answered.
     """
 
@@ -196,6 +198,7 @@ class QuestionCard:
     options: Sequence[str] = ()
     calls: Sequence[tuple[AskedCall, str]] = ()
     is_secret: bool = False
+    is_consent: bool = False
     answer: str | None = None
     kind: Literal["ask"] = "ask"
 
@@ -226,6 +229,7 @@ class Note:
 
     Attributes:
         action: "resume" for a button that resumes an interrupted turn.
+        is_over: What it says has passed, so it is no longer shown.
         raw: Output of a command, shown as it is.
     """
 
@@ -234,6 +238,7 @@ class Note:
     meta: str = ""
     action: str = ""
     raw: str = ""
+    is_over: bool = False
     kind: Literal["note"] = "note"
 
 
@@ -320,6 +325,7 @@ class Transcript:
         self._calls: dict[str, Redraw] = {}
         self._asks: dict[str, tuple[int, int]] = {}
         self._line: dict[str, tuple[Note, Redraw]] = {}
+        self._waits: list[tuple[Note, Redraw]] = []
         self._builds: dict[str, tuple[int | None, int]] = {}
         self._changes: dict[Redraw, None] = {}
         self._texts: dict[Redraw, str] = {}
@@ -365,6 +371,8 @@ class Transcript:
         if isinstance(record.event, SessionTitled):
             self.title = record.event.title
         part = self._view(record)
+        if isinstance(part, Said | ThinkingDelta | ToolCall):
+            self._end_wait()
         match part:
             case None:
                 pass
@@ -398,8 +406,11 @@ class Transcript:
             case Notice(part="command", text=text):
                 head, _, rest = text.partition("\n")
                 self._add(Note(head, "done", raw=rest))
-            case Notice(text=text):
-                self._add(Note(text))
+            case Notice(part=name, text=text):
+                note = Note(text)
+                place = self._add(note)
+                if name == "model":
+                    self._waits.append((note, place))
             case MessageWaiting(id=id, text=text):
                 note = Note(text, "on", meta="waits for its turn")
                 self._line[id] = note, self._add(note)
@@ -524,6 +535,13 @@ class Transcript:
         self._texts[change] = self._texts.get(change, "") + text
         self._changes.setdefault(change)
 
+    def _end_wait(self) -> None:
+        """The model answers: that it was silent, or was tried again, no longer matters."""
+        for note, place in self._waits:
+            note.is_over = True
+            self._changed(place)
+        self._waits.clear()
+
     def _think(self, text: str) -> None:
         turn = self._turn
         if turn is None:
@@ -622,9 +640,14 @@ class Transcript:
         took_ms = (at - item.began).total_seconds() * 1000
         match event.kind:
             case "question":
-                item.ask = QuestionCard(event.id, "builder", event.text, event.options)
+                item.ask = QuestionCard(
+                    event.id, "builder", event.text, event.options, is_consent=is_consent(event.question_id)
+                )
             case "answer":
-                item.steps.append((f"“{event.text}”" if event.text else "The Builder decides.", took_ms))
+                asked = f"{item.ask.text} " if item.ask else ""
+                item.steps.append(
+                    (f"{asked}“{event.text}”" if event.text else "The Builder decides.", took_ms)
+                )
                 item.ask = None
             case "progress":
                 if event.question_id:

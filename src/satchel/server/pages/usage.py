@@ -86,6 +86,7 @@ async def usage(request: Request, service: Serves) -> Response:
     chosen = [row for row in rows if row.day.startswith(month)]
     days = _days(month, chosen, today)
     total = _total(chosen)
+    of_today = _total([row for row in rows if row.day == today.isoformat()])
     budget = service.satchel.settings.budget
     spent_today = await service.satchel.home.spent_on(today.isoformat())
     return await page(
@@ -109,6 +110,7 @@ async def usage(request: Request, service: Serves) -> Response:
         purposes=_parts(chosen, lambda row: _PURPOSES.get(row.purpose, row.purpose)),
         sessions=len({row.session_id for row in chosen if row.session_id}),
         today_usd=spent_today,
+        today_unknown=of_today.total_tokens and of_today.cost_usd is None,
         is_now=month == f"{today:%Y-%m}",
         budget=budget,
         background=await service.satchel.home.background_day(today.isoformat()),
