@@ -884,7 +884,7 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(8, "cli:slash:shared", "issue 8.1", "The / commands are one table for every face, and return what they found instead of printing it."),
     built(2, "cli:wizard", "issue 2", "The first run on a terminal asks two questions that can be skipped; without a terminal it asks none."),
     built(8, "cli:wizard:checks", "issue 8.4", "The wizard asks again after a typo, checks an address and its key, lists its models, and writes nothing that does not work unless the user says so."),
-    built(20, "cli:doctor:slow", "issue 20", "A model that takes longer than doctor waits is a warning that names the limit of conversations, not a failure."),
+    built(20, "cli:doctor:slow", "issue 20", "A model that takes longer than doctor waits is a warning that names the limit of conversations; a failure if that is shorter."),
     built(8, "cli:doctor:404", "issue 8.4", "doctor sends a short message to a model that its endpoint does not list, and names the address if that fails."),
     built(8, "config:set:provider", "issue 8.4", "Setting a model of an unknown provider is refused, with the known providers and how to add one."),
     built(2, "cli:memory", "issue 2", "memory add, search, list, show, forget and stats, with --json."),
