@@ -732,6 +732,7 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(20, "memory:time:moves", "issue 20 §3", "The time of a fact moves with an export, and an edit of its words drops it."),
     built(20, "memory:agenda:kinds", "issue 20 §3", "The agenda holds deadlines from a week ahead until they are done or over, what comes round, ends of periods and appointments; memories about one thing on one day share a line."),
     built(20, "memory:profile:said-here", "issue 20", "A profile says nothing that was said in the conversation in which it stands."),
+    built(20, "memory:profile:compacted", "issue 20", "After a compaction, a profile has what it left out because the conversation said it."),
     built(20, "memory:agenda:said-here", "issue 20", "What was said in a conversation today is not in its agenda, and is in that of other conversations and of the next day."),
     built(20, "memory:agenda:room", "issue 20 §3", "Without room, importance decides what the agenda holds; a deadline of importance 5 is never dropped."),
     built(20, "memory:agenda:read-by-a-model", "issue 20 §3", "The days of a turn stand in the agenda only as long as no model has read it."),
