@@ -94,7 +94,8 @@ class Conversation:
         provider: Of the newest answer; before the first, of the session's start. So is `model`.
         untrusted: Something from outside has been put before the model, however long ago. What was said since, a
             summary included, may come from there.
-        is_compacted: Older messages were replaced by a summary; `compactions` counts how often.
+        is_compacted: Older messages were replaced by a summary; `compactions` counts how often, `compacted_in` is the
+            turn of the last time, or 0.
         size: Of the messages together, in bytes, near enough to estimate tokens.
         to_do: The newest result of the model's to-do list, which outlives a compaction; None if there is none.
     """
@@ -109,6 +110,7 @@ class Conversation:
         self.untrusted = False
         self.is_compacted = False
         self.compactions = 0
+        self.compacted_in = 0
         self.size = 0
         self.to_do: Observation | None = None
         self._messages: list[Message] = []
@@ -345,6 +347,7 @@ class Conversation:
         self._spend(event.usage)
         self.is_compacted = True
         self.compactions += 1
+        self.compacted_in = self.turns
         self._messages = list(event.messages)
         self._pending = {call.id: call for message in self._messages[-2:] for call in message.tool_uses}
         last = self._messages[-1].blocks if self._messages else ()

@@ -429,17 +429,18 @@ def test_the_doctor_says_why_a_model_that_was_chosen_does_not_serve(run: Run) ->
 
 
 @requirement("cli:doctor:slow")
-def test_a_model_that_has_not_answered_yet_is_no_failure_for_the_doctor(
+def test_a_model_that_has_not_answered_yet_is_a_failure_only_if_a_conversation_would_not_wait(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(greet.__kwdefaults__ or {}, "limit_s", 0.2)
+    monkeypatch.setitem(greet.__kwdefaults__ or {}, "limit_s", 1.0)
     waits = Answer(pieces=(b"",), hold=anyio.Event())
     with serving(lambda asked: as_json({"data": []}) if asked.body is None else waits) as server:
-        ran = run("doctor", "--json", server=server)
-        (check,) = [check for check in ran.json if check["part"] == "model"]
-    assert (ran.code, check["state"]) == (0, "warning")
-    assert "has not answered within 0.2 s. A conversation waits 600 s" in check["text"]
-    assert "agent.model_timeout_s" in check["text"]
+        for waits_s, expected in (("600", (0, "warning")), ("1", (1, "failed"))):
+            ran = run("doctor", "--json", server=server, environ={"SATCHEL_AGENT_MODEL_TIMEOUT_S": waits_s})
+            (check,) = [check for check in ran.json if check["part"] == "model"]
+            assert (ran.code, check["state"]) == expected
+            assert f"has not answered within 1 s. A conversation waits {waits_s} s" in check["text"]
+            assert "agent.model_timeout_s" in check["text"]
 
 
 @requirement("cli:doctor:404")

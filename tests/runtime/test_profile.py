@@ -13,7 +13,7 @@ import pytest
 from satchel.clock import ManualClock
 from satchel.memory import Episode
 from satchel.messages import TextBlock
-from satchel.models import ModelRequest, ScriptedModel
+from satchel.models import ModelRequest, Reply, ScriptedModel
 from satchel.models.embedding import HashingEmbedder
 from satchel.runtime import Satchel
 from satchel.runtime.commands import CommandContext, find_command, run_command
@@ -121,6 +121,35 @@ async def test_a_first_conversation_that_is_resumed_gets_no_profile_of_its_own_w
         assert "shellfish" not in str(memory_blocks(model.requests[1], 2))
         await (await satchel.session()).run_turn("What can I eat?")
         assert "shellfish" in str(memory_blocks(model.requests[2]))
+
+
+@requirement("memory:profile:compacted")
+async def test_a_compaction_brings_the_lines_that_a_resumed_conversations_profile_left_out_and_only_once(
+    tmp_path: Path,
+) -> None:
+    model = ScriptedModel(lambda _: Reply(text="They talked about the garden."))
+    async with opened(tmp_path, model, clock=ManualClock(at=SUNDAY)) as satchel:
+        session = await satchel.session()
+        for text in (LIFE[0], *[f"Bed {n} of the garden: " + "the soil is dry. " * 99 for n in range(8)]):
+            await session.run_turn(text)
+        await (await satchel.session()).run_turn(LIFE[1])
+    profiles = []
+    for compacts, text in (
+        (True, "Next, the pond."),
+        (False, "I'm a vegetarian."),
+        (False, "Suggest a dinner."),
+    ):
+        async with opened(tmp_path, model, clock=ManualClock(at=SUNDAY)) as satchel:
+            resumed = await satchel.session(session.id)
+            await resumed.run_turn(text)
+            profiles.append(str(model.requests[-1].messages))
+            if compacts:
+                assert await resumed.compact() is not None
+            else:
+                await (await satchel.session()).run_turn("My sister is called Anna.")
+    assert ["Leeds" in one for one in profiles] == [True] * 3
+    assert ["since I was a child" in one for one in profiles] == [True] * 3
+    assert [one.count("<satchel-profile>") for one in profiles] == [1, 2, 2]
 
 
 @requirement("memory:agenda:said-here")

@@ -123,7 +123,7 @@ async def greet(name: str, settings: Settings, *, clock: Clock, limit_s: float =
     """Make sure that a model answers a message of one line.
 
     Raises:
-        NoAnswerYet: It doesn't within the limit.
+        NoAnswerYet: It doesn't within the limit, and a conversation waits longer.
         SatchelError: It doesn't.
     """
     model = open_model(name, settings, abilities=AbilityStore(None, clock=clock), clock=clock)
@@ -131,8 +131,9 @@ async def greet(name: str, settings: Settings, *, clock: Clock, limit_s: float =
         with anyio.fail_after(limit_s):
             await complete(model, ModelRequest(system="You are being tested.", messages=[said(GREETING)]))
     except TimeoutError:
-        raise NoAnswerYet(
-            f"{name} has not answered within {limit_s:g} s. A conversation waits {settings.agent.model_timeout_s:g} s "
+        conversation_s = settings.agent.model_timeout_s
+        raise (NoAnswerYet if limit_s < conversation_s else ModelUnavailable)(
+            f"{name} has not answered within {limit_s:g} s. A conversation waits {conversation_s:g} s "
             "for it (agent.model_timeout_s)."
         ) from None
     finally:

@@ -179,7 +179,9 @@ class SessionMemory:
         settings = self._parts.settings.memory
         events: list[MemorySurfaced] = []
         if self._profile_for != conversation.compactions:
-            if conversation.standing("profile") is None:
+            there = conversation.standing("profile")
+            # One that was composed before a compaction leaves out words that no longer stand before the model.
+            if there is None or there.turn <= conversation.compacted_in:
                 profiles = [
                     await memory.standing(
                         page_tokens=settings.page_tokens,
@@ -191,7 +193,7 @@ class SessionMemory:
                     )
                     for memory in reversed(memories)
                 ]
-                if any(profiles):
+                if any(profiles) and (there is None or _joined(profiles) != there.text):
                     events.append(self._standing_event("profile", profiles, ""))
                 own = self._scope.memory
                 if settings.page_tokens and own is not None and await own.page_waits():
