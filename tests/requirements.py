@@ -626,7 +626,7 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(20, "memory:page:cli", "issue 20 §1", "satchel memory page shows the page, edits it in an editor, lists and compares versions, restores and accepts; memory profile shows it."),
     built(20, "memory:discretion:obeyed", "issue 20 §4", "What the user asks not to keep, or to keep from somebody, is held back with its turn from page, profile, agenda, surfacing and hooks at once, in five languages."),
     built(20, "memory:discretion:understood", "issue 20 §4", "A wish in words that only a model understands is obeyed at once: the model that answers calls hold_back, and whoever stores the turn holds it back."),
-    built(20, "memory:discretion:told", "issue 20 §4", "What a wish holds back is told also where the turn is stored long after it has ended, or by another process."),
+    built(20, "memory:discretion:told", "issue 20 §4", "What a wish holds back is told also where the turn is stored long after it has ended, or by another process: once, in its conversation."),
     built(20, "memory:discretion:part", "issue 20 §4", "A wish not to keep something is about what stands before it in the message; what is said after it is read."),
     built(20, "memory:discretion:page", "issue 20 §4", "What is kept from somebody stands on the page, in a section of its own that only the user's own conversations have; what is not to be brought up stands nowhere."),
     built(20, "memory:discretion:taken-back", "issue 20 §4", "What was said in anger and taken back is read for no fact, and facts drawn from it are held back."),

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import anyio
@@ -16,6 +16,7 @@ from satchel.memory.text.discretion import wish_of
 from satchel.models import Call, ModelRequest, Reply, ScriptedModel
 from satchel.runtime import session_memory
 from satchel.runtime.capture import compare
+from satchel.runtime.health import examine
 from tests.requirements import requirement
 from tests.runtime.world import logged, opened
 
@@ -190,25 +191,31 @@ async def test_what_is_held_back_is_told_when_the_turn_is_stored_however_long_th
 ) -> None:
     begins = "Held back" if "Forget" in wish else "Confidential"
     model = ScriptedModel(lambda _: Reply(text="Noted."))
-    told = anyio.Event()
+    monkeypatch.setattr(session_memory, "_CAPTURE_WAIT_S", 0.1)
 
-    def hear(notice: Notice) -> None:
-        if notice.text.startswith(begins):
-            told.set()
+    def told(events: Iterable[object]) -> int:
+        return sum(isinstance(one, Notice) and one.text.startswith(begins) for one in events)
 
-    async with opened(tmp_path, model) as satchel:
-        session = await satchel.session()
-        await session.run_turn(SECRET)
-        monkeypatch.setattr(session_memory, "_CAPTURE_WAIT_S", 0.1)
-        satchel.notices.listen(hear)
-        with anyio.fail_after(120):
+    with anyio.fail_after(120), ExitStack() as held:
+        async with opened(tmp_path, model) as satchel:
+            other, session = await satchel.session(), await satchel.session()
+            await other.run_turn("Hello.")
+            await session.run_turn(SECRET)
             with locked(tmp_path / "home"):
                 turn = await session.run_turn(wish)
-            assert [one for one in turn.notices if one.startswith(begins)] == []
-            await told.wait()
-        with locked(tmp_path / "home"):
-            turn = await session.run_turn(wish)
-    assert [one for one in turn.notices if one.startswith(begins)] == []
-    for times in (1, 0):
+            assert not any(one.startswith(begins) for one in turn.notices)
+            async for record in session.subscribe(0):
+                if told([record.event]):
+                    break
+            held.enter_context(locked(tmp_path / "home"))  # until it is closed
+            await session.run_turn(wish)
+            assert other.path is not None
+            assert begins not in other.path.read_text()
+    for times in (1, 0, 0):
         async with opened(tmp_path, model) as satchel:
-            assert sum(one.text.startswith(begins) for one in satchel.notices) == times
+            assert told(satchel.notices) == times
+            checks = [one.state for one in await examine(satchel) if one.text.startswith(begins)]
+            assert checks == ["ok"] * times
+            again = await (await satchel.session(session.id)).run_turn("What is two plus two?")
+            assert not any(one.startswith(begins) for one in again.notices)
+    assert told(record.event for record in (await satchel.sessions.load(session.id)).records) == 2

@@ -22,11 +22,12 @@ async def opened_home(
 
     Args:
         settings: See `read_settings`.
-        with_notices: Whether all missing parts are reported; otherwise only conversations that are.
+        with_notices: Whether all missing parts are reported; otherwise only conversations that are. What was held
+            back at the user's word always is.
         scope: The scope of its memories.
     """
     async with Home.open(settings, scope=scope, progress=fetch_line()) as home:
-        tell_notices([one for one in home.notices if with_notices or one.part == "sessions"])
+        tell_notices([one for one in home.notices if with_notices or one.part in ("sessions", "discretion")])
         yield home
 
 

@@ -12,8 +12,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from satchel.errors import SatchelError, StorageError, StorageLocked
-from satchel.events import Notice, Record, SessionFiled, SessionStart
+from satchel.errors import SatchelError, SessionInUse, StorageError, StorageLocked
+from satchel.events import MemoryCaptured, Notice, Record, SessionFiled, SessionStart
 from satchel.memory import Episode, Memory, Wished
 from satchel.runtime.lines import counted, held_back_notice
 from satchel.sessions import FORGOTTEN, Log, SessionStore, source_of
@@ -96,7 +96,7 @@ async def catch_up(sessions: SessionStore, memory_in: MemoryIn) -> list[Notice]:
 
     Returns:
         A notice for each session whose log could not be read, and for each in which the user asked to hold something
-        back and could not be told so.
+        back and could not be told so; that one stands in its log, too.
 
     Raises:
         StorageError: The database failed, or another process holds it; the remaining sessions were not captured.
@@ -115,7 +115,10 @@ async def catch_up(sessions: SessionStore, memory_in: MemoryIn) -> list[Notice]:
                 ids = await found.memory.add_episodes(found.episodes, durable=True)
                 # What the log has as captured was told then.
                 if held := await found.memory.just_held_back(tuple(set(ids) - found.captured)):
-                    notices.append(Notice(part="memory", text=held_back_notice(held)))
+                    notice = Notice(part="discretion", text=held_back_notice(held))
+                    if not await _logged(sessions, entry.session_id, found, notice):
+                        continue  # Whoever has it open tells, or a later start.
+                    notices.append(notice)
             await sessions.settle(entry)
         except StorageLocked:
             raise
@@ -124,6 +127,26 @@ async def catch_up(sessions: SessionStore, memory_in: MemoryIn) -> list[Notice]:
                 Notice(part="memory", text=f"Session {entry.session_id} was not captured: {error}")
             )
     return notices
+
+
+async def _logged(sessions: SessionStore, session_id: str, found: _Uncaptured, notice: Notice) -> bool:
+    """Write into the log that turns were captured, and a notice. False: somebody has the session open."""
+    turns: dict[int, list[Episode]] = {}
+    for episode in found.episodes:
+        turns.setdefault(episode.turn, []).append(episode)
+    marks = [
+        MemoryCaptured(turn=turn, ids=await found.memory.add_episodes(said, durable=True))
+        for turn, said in turns.items()
+    ]
+    try:
+        # A server would be waited for.
+        if await sessions.writer(session_id) is not None:
+            return False
+        async with await sessions.open(session_id) as journal:
+            await journal.append([*marks, notice], durable=True)
+    except SessionInUse:
+        return False
+    return True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,13 +214,16 @@ class _Uncaptured:
 
 async def _uncaptured(sessions: SessionStore, memory_in: MemoryIn, session_id: str) -> _Uncaptured:
     # Visited rather than loaded, because a log may have a hundred megabytes.
-    found: list[tuple[tuple[Episode, ...], tuple[str, ...]]] = []
+    turns: list[tuple[tuple[Episode, ...], int]] = []
+    marked: dict[int, tuple[str, ...]] = {}  # A slow capture ends in a later turn.
     projects = [""]
-    view = SessionView(lambda turn: found.append((episodes_of(session_id, turn), turn.captured or ())))
+    view = SessionView(lambda turn: turns.append((episodes_of(session_id, turn), turn.number)))
 
     def visit(record: Record) -> None:
         view(record)
         match record.event:
+            case MemoryCaptured(turn=turn, ids=ids):
+                marked[turn] = ids
             case SessionStart(project=str(project)) if project and record.seq == 1:
                 projects[:] = [project]
             case SessionFiled(project=str(project)):
@@ -206,7 +232,8 @@ async def _uncaptured(sessions: SessionStore, memory_in: MemoryIn, session_id: s
                 pass
 
     log = await sessions.load(session_id, visit=visit)
-    found.append((episodes_of(session_id, view.turn), view.turn.captured or ()))
+    turns.append((episodes_of(session_id, view.turn), view.turn.number))
+    found = [(episodes, marked.get(turn, ())) for episodes, turn in turns]
     memory = await memory_in(projects[-1])
     if memory is None:
         raise StorageError("Memory is off or could not be opened.")
@@ -221,7 +248,8 @@ async def _uncaptured(sessions: SessionStore, memory_in: MemoryIn, session_id: s
             for episodes, ids in found
             # The rest of a turn that was forgotten in part would have other ids where it was moved to, or if it was
             # imported.
-            if not ids
+            # A turn that was captured after a crash may have gone on.
+            if len(ids) < len(episodes)
             or not (kept.intersection(ids) if left or source_of(session_id) else kept.issuperset(ids))
             for episode in episodes
         ],

@@ -50,7 +50,7 @@ class SessionMemory:
         scope: SessionScope,
         distilling: Distilling,
         conversation: Callable[[], Conversation],
-        record: Callable[[Event], Awaitable[None]],
+        record: Callable[..., Awaitable[None]],
     ) -> None:
         """Remember for a session.
 
@@ -61,7 +61,7 @@ class SessionMemory:
             scope: Its memory may be missing; then nothing is shown and nothing stored.
             distilling: Is told of what was stored.
             conversation: What the model sees now; read anew after words were forgotten.
-            record: Records an event; a log that can't be written is not its caller's concern.
+            record: Records events; a log that can't be written is not its caller's concern.
         """
         self._id = session_id
         self._parts = parts
@@ -277,10 +277,12 @@ class SessionMemory:
                 # The log is synced at the end of the turn: it must not say that something was stored which a power
                 # failure takes back.
                 ids = await memory.add_episodes(episodes, durable=True)
-                if held := await memory.just_held_back(ids):
-                    notice = Notice(part="memory", text=held_back_notice(held))
-                    (self._parts.notices.post if is_late else told.append)(notice)
-                await self._record(MemoryCaptured(turn=turn, ids=tuple(ids)))
+                held = await memory.just_held_back(ids)
+                notices = [Notice(part="discretion", text=held_back_notice(held))] if held else []
+                late = notices if is_late else []
+                told.extend([] if is_late else notices)
+                # In one batch: what is not told is not marked as captured, and told when Satchel is started again.
+                await self._record(MemoryCaptured(turn=turn, ids=tuple(ids)), *late)
                 self._distilling.notify()
             except SatchelError as error:
                 told.append(_not_captured(str(error)))
