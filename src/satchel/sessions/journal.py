@@ -96,10 +96,9 @@ def writer_lock(path: Path, *, session_id: str) -> FileLock:
         if lock is not None:
             return lock
         pid = held(path)
-        if pid is not None and (
-            time.monotonic() > give_up_s or not (pid.isdecimal() and has_ended(int(pid)))
-        ):
-            raise _in_use(session_id, pid)
+        is_going = pid is None or (pid.isdecimal() and has_ended(int(pid)))
+        if time.monotonic() > give_up_s or not is_going:
+            raise _in_use(session_id, pid or "")
         time.sleep(_GOING_S / 100)
 
 
