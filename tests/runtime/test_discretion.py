@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import sqlite3
-from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterable
+from contextlib import ExitStack
 from pathlib import Path
 
 import anyio
@@ -18,7 +17,7 @@ from satchel.runtime import session_memory
 from satchel.runtime.capture import compare
 from satchel.runtime.health import examine
 from tests.requirements import requirement
-from tests.runtime.world import logged, opened
+from tests.runtime.world import logged, opened, write_locked
 
 pytestmark = pytest.mark.anyio
 
@@ -170,18 +169,6 @@ async def test_of_two_readings_of_a_wish_the_one_that_shows_less_holds(tmp_path:
         assert set(said) <= {one.content for one in held}
 
 
-@contextmanager
-def locked(home: Path) -> Iterator[None]:
-    """Another process's write lock on the database of a home."""
-    other = sqlite3.connect(home / "satchel.db", isolation_level=None)
-    other.execute("BEGIN IMMEDIATE")
-    try:
-        yield
-    finally:
-        other.execute("ROLLBACK")
-        other.close()
-
-
 @requirement("memory:discretion:told")
 @pytest.mark.parametrize(
     "wish", ["Forget what I said about Anna.", "Between you and me: I dream of leaving."]
@@ -201,13 +188,13 @@ async def test_what_is_held_back_is_told_when_the_turn_is_stored_however_long_th
             other, session = await satchel.session(), await satchel.session()
             await other.run_turn("Hello.")
             await session.run_turn(SECRET)
-            with locked(tmp_path / "home"):
+            with write_locked(tmp_path / "home" / "satchel.db"):
                 turn = await session.run_turn(wish)
             assert not any(one.startswith(begins) for one in turn.notices)
             async for record in session.subscribe(0):
                 if told([record.event]):
                     break
-            held.enter_context(locked(tmp_path / "home"))  # until it is closed
+            held.enter_context(write_locked(tmp_path / "home" / "satchel.db"))  # until it is closed
             await session.run_turn(wish)
             assert other.path is not None
             assert begins not in other.path.read_text()

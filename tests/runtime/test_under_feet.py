@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-import sqlite3
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +15,7 @@ from satchel.errors import StorageError
 from satchel.models import Call, ModelRequest, Reply, ScriptedModel
 from satchel.runtime import home, session_memory
 from tests.requirements import requirement
-from tests.runtime.world import opened
+from tests.runtime.world import opened, write_locked
 
 pytestmark = pytest.mark.anyio
 
@@ -75,18 +73,6 @@ async def test_words_that_are_forgotten_while_a_turn_runs_are_not_sent_or_writte
         assert "tangerine" not in session.path.read_text()
 
 
-@contextmanager
-def held(path: Path) -> Iterator[None]:
-    """Another process's write lock, as far as SQLite can tell."""
-    other = sqlite3.connect(path, isolation_level=None)
-    other.execute("BEGIN IMMEDIATE")
-    try:
-        yield
-    finally:
-        other.execute("ROLLBACK")
-        other.close()
-
-
 @requirement("sessions:recaptured", "storage:errors:locked")
 async def test_a_turn_that_is_stopped_while_another_process_holds_the_database_ends_in_the_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -104,7 +90,7 @@ async def test_a_turn_that_is_stopped_while_another_process_holds_the_database_e
         with anyio.fail_after(120):
             running = await session.start("The heron nests by the mill.")
             await asked.wait()
-            with held(tmp_path / "home" / "satchel.db"):
+            with write_locked(tmp_path / "home" / "satchel.db"):
                 session.cancel()
                 turn = await running.result()
         assert turn.status == "cancelled"
@@ -138,7 +124,7 @@ async def test_many_sessions_close_together_while_another_process_holds_the_data
             for session in sessions:
                 await session.start("hi")
             await all_asked.wait()
-            lock.enter_context(held(tmp_path / "home" / "satchel.db"))
+            lock.enter_context(write_locked(tmp_path / "home" / "satchel.db"))
     for session in sessions:
         assert session.path is not None
         assert '"type":"turn_end"' in session.path.read_text()

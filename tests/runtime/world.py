@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+import sqlite3
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -57,3 +58,15 @@ async def opened(folder: Path, model: ChatModel | None = None, **overrides: Any)
         settings_in(folder, **overrides), model=model, embedder=HashingEmbedder()
     ) as satchel:
         yield satchel
+
+
+@contextmanager
+def write_locked(database: Path) -> Iterator[None]:
+    """Another process's write lock, as far as SQLite can tell."""
+    other = sqlite3.connect(database, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+    finally:
+        other.execute("ROLLBACK")
+        other.close()
