@@ -204,8 +204,14 @@ def asks_near(text: str, content: str) -> bool:
     is_asked = asks_about(text, content)
     if is_asked or language_of(text) == ENGLISH:
         return is_asked
-    there = set(stems_of(content)) - {stem for word in function_words() for stem in stems_of(word)}
+    there = set(stems_of(content)) - _joining()
     return any(not asked.isdisjoint(there) for asked in _questions(text))
+
+
+@cache
+def _joining() -> frozenset[int]:
+    """The stems of words that only join others, of all languages."""
+    return frozenset(stem for word in function_words() for stem in stems_of(word))
 
 
 def _questions(text: str) -> list[set[int]]:
