@@ -145,13 +145,13 @@ async def forget(
             attached += await files_of_picture(sessions, tag.partition(":")[2], session=session or "")
     logs = await sessions.redact(words, memory_ids=gone, told=told) if words else Redaction()
     # What an imported conversation has in common with the memory's own, its branches have, too.
-    told_there = {one.session for one in words}
+    named = {one.session for one in words}
     branches = [
         Words(text=text, session=branch, turn=turn)
         for entry in logs.sessions
         for turn in entry.turns
         for branch in await sessions.repeating(entry.session_id, turn, project=project)
-        if branch not in told_there
+        if branch not in named
         for text in {one.text for one in words}
     ]
     if branches:
