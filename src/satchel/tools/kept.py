@@ -11,7 +11,7 @@ from typing import Final
 from satchel.config.home import replacing
 from satchel.messages import FileBlock
 
-__all__ = ["FOLDER", "keep", "keep_seen", "kept_path", "media_type_of", "write_kept"]
+__all__ = ["FOLDER", "HEIF", "keep", "keep_seen", "kept_path", "media_type_of", "write_kept"]
 
 FOLDER: Final = "attached"
 """Below the folder of the session's long results, with which the files are deleted, backed up and shown."""
@@ -31,6 +31,8 @@ _MAGIC: Final = (
 _RIFF: Final = {b"WEBP": "image/webp", b"WAVE": "audio/wav"}
 _FTYP: Final = {b"avif": "image/avif", b"heic": "image/heic", b"heix": "image/heic", b"mif1": "image/heif"}
 """The brands of pictures in ISO's container of media, which phones write; other brands are films."""
+HEIF: Final = frozenset({"image/heic", "image/heif"})
+"""Pictures that Pillow reads with pillow-heif only."""
 
 
 def media_type_of(content: bytes) -> str:

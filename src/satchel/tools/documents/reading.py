@@ -16,6 +16,7 @@ from anyio.to_thread import run_sync
 from satchel.errors import UsageError
 from satchel.sandbox.port import Limits, PythonEntry, RunSpec, Sandbox, Status
 from satchel.tools.documents.tables import is_row, may_stand_in_table, table_head
+from satchel.tools.kept import HEIF, media_type_of
 from satchel.wording import counted, install_extra
 
 __all__ = [
@@ -173,21 +174,37 @@ def check_readable(path: Path) -> None:
 
 async def _read(path: Path, sandbox: Sandbox, *, ocr: bool) -> tuple[str, Sequence[DocumentPart], int]:
     await run_sync(check_readable, path)
-    layer = None
     kind = path.suffix[1:].lower()
-    if package := KINDS[kind]:
-        found = find_spec(package)
-        if found is None or found.origin is None:
-            extra = "ocr" if package == _OCR else "documents"
-            raise NoText(f"{path} needs a package that is missing. Type: {install_extra(extra)}")
-        layer = Path(found.origin).parents[1]
-    [answer] = await _answers([path], layer, sandbox, ocr=ocr and _has_ocr())
+    [answer] = await _answers([path], await run_sync(_layer, path), sandbox, ocr=ocr and _has_ocr())
     try:
         return _sections(path, answer)
     except NoText as error:
         if kind == "pdf" and not _has_ocr():
             raise NoText(f"{error} To read words in pictures, type: {install_extra('ocr')}") from error
         raise
+
+
+def _layer(path: Path) -> Path | None:
+    """Where the packages are that read a file; None if it needs none. Blocks.
+
+    Raises:
+        NoText: One is missing.
+        OSError: The file can't be read.
+    """
+    if not (package := KINDS[path.suffix[1:].lower()]):
+        return None
+    packages = [package]
+    if package == _OCR:
+        with path.open("rb") as file:
+            packages += ["pillow_heif"] * (media_type_of(file.read(16)) in HEIF)  # whatever its suffix
+    layer = None
+    for each in packages:
+        found = find_spec(each)
+        if found is None or found.origin is None:
+            extra = "ocr" if package == _OCR else "documents"
+            raise NoText(f"{path} needs a package that is missing. Type: {install_extra(extra)}")
+        layer = Path(found.origin).parents[1]
+    return layer
 
 
 async def _answers(

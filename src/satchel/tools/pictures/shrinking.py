@@ -14,7 +14,7 @@ from anyio.to_thread import run_sync
 from satchel.errors import SandboxError
 from satchel.messages import FileBlock
 from satchel.sandbox.port import Limits, PythonEntry, RunSpec, Sandbox, Status
-from satchel.tools.kept import kept_path, write_kept
+from satchel.tools.kept import HEIF, kept_path, write_kept
 from satchel.wording import install_extra
 
 __all__ = ["SMALL_BYTES", "make_smaller"]
@@ -40,7 +40,9 @@ async def make_smaller(
         if not file.is_picture or fits or await run_sync(small.exists):
             continue
         try:
-            await run_sync(write_kept, small, await _shrunk(kept_path(spill_dir, file), await sandbox()))
+            await run_sync(
+                write_kept, small, await _shrunk(file, kept_path(spill_dir, file), await sandbox())
+            )
         except (SandboxError, OSError, ValueError) as error:
             what = f"has {file.size / 1_000_000:.3g} MB" if file.is_image else f"is {file.media_type}"
             troubles.append(
@@ -49,7 +51,7 @@ async def make_smaller(
     return troubles
 
 
-async def _shrunk(path: Path, sandbox: Sandbox) -> bytes:
+async def _shrunk(file: FileBlock, path: Path, sandbox: Sandbox) -> bytes:
     """The smaller picture.
 
     Raises:
@@ -57,7 +59,8 @@ async def _shrunk(path: Path, sandbox: Sandbox) -> bytes:
         SandboxError, OSError: It could not be read.
     """
     found = find_spec("PIL")
-    if found is None or found.origin is None:
+    lacks = file.media_type in HEIF and find_spec("pillow_heif") is None
+    if found is None or found.origin is None or lacks:
         raise ValueError(f"A package is missing. Type: {install_extra('documents')}")
     path = await run_sync(path.resolve)
     # The sandbox of a root user is another user. The home around the file stays closed to others.
