@@ -20,6 +20,7 @@ import pypdf
 import pytest
 from openpyxl import Workbook
 from PIL import Image, ImageDraw, ImageFilter, ImageFont
+from pillow_heif import register_heif_opener
 from pypdf.generic import (
     ArrayObject,
     DecodedStreamObject,
@@ -204,7 +205,8 @@ def test_a_drawing_is_found_by_its_words_and_by_what_describes_it(run: Run, tmp_
 def test_pages_that_are_pictures_are_counted_where_the_extra_is_missing(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reading, "find_spec", lambda name: None if name == "rapidocr" else find_spec(name))
+    missing = {"rapidocr"}
+    monkeypatch.setattr(reading, "find_spec", lambda name: None if name in missing else find_spec(name))
     (tmp_path / "scan.pdf").write_bytes(_scan())
     (tmp_path / "photo.png").touch()
     _picture("Nobody reads this.").save(tmp_path / "only.pdf")
@@ -215,7 +217,12 @@ def test_pages_that_are_pictures_are_counted_where_the_extra_is_missing(
     assert "1 page is a picture and not read: that needs a package" in scan
     assert "only.pdf could not be read. It has no text; its pages may be pictures." in only
     assert "photo.png needs a package that is missing" in photo
-    assert all(line.endswith('pip install "satchel[ocr]"') for line in (scan, only, photo))
+    missing = {"pillow_heif"}
+    register_heif_opener()
+    _picture("Nor this.").save(tmp_path / "phone.heic")
+    phone, _ = run("memory", "add-file", str(tmp_path / "phone.heic")).err.splitlines()
+    assert "phone.heic needs a package that is missing" in phone
+    assert all(line.endswith('pip install "satchel[ocr]"') for line in (scan, only, photo, phone))
 
 
 @requirement("documents:found")
@@ -306,7 +313,9 @@ def test_tables_keep_their_first_row_and_sheets_and_slides_are_read_as_a_whole(
 
 
 @requirement("documents:found")
-def test_a_pdf_has_whole_words_its_forms_and_the_heading_above_each_passage(run: Run, tmp_path: Path) -> None:
+def test_a_pdf_has_whole_words_its_forms_its_tables_and_the_heading_above_each_passage(
+    run: Run, tmp_path: Path
+) -> None:
     line = ") Tj 0 -20 Td ("
     said = [
         "Intro",
@@ -318,7 +327,24 @@ def test_a_pdf_has_whole_words_its_forms_and_the_heading_above_each_passage(run:
         "Chapter 3",
         "The vole.",
     ]
-    writer = pypdf.PdfWriter(io.BytesIO(pdf([line.join(said), "Next.", "Name:"])))
+    # A head of two rows, of which the upper stands over two columns each; a field that is empty; all on two pages.
+    heads = [(80, 280, "Active"), (190, 280, "Inactive")]
+    heads += [
+        (x, 264, word)
+        for x, word in ((10, "County"), (60, "Left"), (110, "Right"), (170, "Left"), (220, "Right"))
+    ]
+    votes = [
+        (x, 248 - 16 * at, word)
+        for at in range(6)
+        for x, word in ((10, f"Zum{at}"), (60, f"{at}1"), (110, f"{at}2"), (170, f"{at}3"), (220, f"{at}4"))
+        if (at, x) != (5, 110)
+    ]
+    placed = [
+        ") Tj ".join(f"1 0 0 1 {x} {y} Tm ({word}" for x, y, word in words)
+        for words in (heads + votes[:15], votes[15:])
+    ]
+    pages = [line.join(said), "Next.", "Name:", *(f") Tj {words}" for words in placed)]
+    writer = pypdf.PdfWriter(io.BytesIO(pdf(pages)))
     # Chapters 2 and 3 begin on the first page, where the text has their titles.
     writer.root_object.pop("/Outlines")
     for title in ("Chapter 2", "Chapter 3"):
@@ -358,6 +384,14 @@ def test_a_pdf_has_whole_words_its_forms_and_the_heading_above_each_passage(run:
         ("Quetzalcoatl", "(form.pdf, page 3) Name: Quetzalcoatl"),
     ):
         assert words in run("memory", "search", "--limit", "1", query).out, query
+    head = "County | Active Left | Active Right | Inactive Left | Inactive Right\n"
+    for query, number, row in (
+        ("Zum1", 4, "Zum1 | 11 | 12 | 13 | 14\n"),
+        ("Zum5", 5, "Zum5 | 51 |  | 53 | 54"),
+    ):
+        [found] = run("memory", "search", "--limit", "1", query, "--json").json
+        assert f"page {number})\n{head}Zum" in found["memory"]["content"]
+        assert row in found["memory"]["content"]
 
 
 @requirement("documents:follow")

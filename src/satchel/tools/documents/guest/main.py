@@ -162,6 +162,7 @@ def _picture(path: Path, pictures: _Pictures) -> Iterator[Section]:
 
 
 def _pdf(path: Path, pictures: _Pictures) -> tuple[str, Iterator[Section]]:
+    from page_tables import Tables
     from pypdfium2 import PdfDocument, PdfiumError, raw
 
     try:
@@ -180,6 +181,7 @@ def _pdf(path: Path, pictures: _Pictures) -> tuple[str, Iterator[Section]]:
 
     def pages() -> Iterator[Section]:
         heading, chars = "", 0
+        tables = Tables()
         for at in range(len(document)):
             page = document[at]
             if document.formenv is not None:
@@ -187,7 +189,8 @@ def _pdf(path: Path, pictures: _Pictures) -> tuple[str, Iterator[Section]]:
                 page.flatten()
                 page.close()
                 page = document[at]
-            text = page.get_textpage().get_text_range().translate(_LETTERS)
+            textpage = page.get_textpage()
+            text = tables.read(textpage.get_text_range(), textpage).translate(_LETTERS)
             chars += len(text)
             if chars > _MOST_CHARS:  # pages can share their words, and all are held below
                 raise UnreadableDocument(_TOO_LONG)
