@@ -36,6 +36,9 @@ def test_a_document_is_sent_read_at_its_place_and_forgotten_without_a_byte_left(
     with browser(world) as page:
         listed = open_page(page, "/memories/documents")
         assert "2 passages, kept by Satchel" in words_of(listed)
+        memories = words_of(open_page(page, "/memories"))
+        assert "from 0 conversations. 2 facts, 0 messages." in memories
+        assert "learnt this week" not in memories  # nobody has to review a book
         [found] = client.get("/api/memories/search", params={"q": "quagmire", "mode": "lexical"}).json()
         [place] = open_page(page, f"/memories/{found['memory']['id']}").xpath(
             "//a[text()='Open it there']/@href"

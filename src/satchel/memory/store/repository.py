@@ -635,9 +635,8 @@ def _filtered(query: Select[Any], space: int, wanted: CheckedFilters) -> Select[
         has_it = and_(memories.c.content.contains(named, autoescape=True), is_word)
         query = query.where(or_(has_it, _in_sphere(person_sphere(named))))
     if "unreviewed" in wanted:
-        query = query.where(
-            memories.c.kind == "fact", memories.c.source_session.is_not(None), not_(_IS_REVIEWED)
-        )
+        said = and_(memories.c.source_session.is_not(None), not_(_IS_OF_DOCUMENT))
+        query = query.where(memories.c.kind == "fact", said, not_(_IS_REVIEWED))
     if wanted.get("folded") and wanted.get("kind") != "episode":
         # A model's answer that rests on a document or a page has the trust of that.
         by_model = or_(memories.c.trust == "agent", memories.c.speaker == "assistant")
@@ -650,6 +649,7 @@ def _in_sphere(sphere: str) -> ColumnElement[bool]:
     return (" " + memories.c.spheres + " ").contains(f" {sphere} ", autoescape=True)
 
 
+_IS_OF_DOCUMENT = memories.c.source_session.startswith("document:")
 _undoing = changes.alias()
 _IS_REVIEWED = exists().where(
     changes.c.space_id == memories.c.space_id,
@@ -915,7 +915,7 @@ def read_stats(connection: Connection, space: int, embedder: str | None, models:
     totals = connection.execute(
         select(
             func.count().label("memories"),
-            func.count(memories.c.source_session.distinct()).label("sessions"),
+            func.count(case((not_(_IS_OF_DOCUMENT), memories.c.source_session)).distinct()).label("sessions"),
             func.min(memories.c.said_at).label("oldest"),
             func.max(memories.c.said_at).label("newest"),
         ).where(memories.c.space_id == space)
