@@ -79,7 +79,7 @@ def test_a_file_of_a_conversation_is_remembered_and_outlives_it(world: World, cl
     [
         (b"%PDF-1.7\nnothing", "broken.pdf", "broken.pdf could not be read. It is damaged"),
         (b"\x7fELF\0\0", "lying.txt", "lying.txt could not be read. It is not text."),
-        (b"words", "..", "is not of a kind that is read"),
+        (b"GIF89a/*%PDF-1.7", "both.pdf", "both.pdf is image/gif by its bytes. Read are: avif,"),
         (b"", "empty.md", "The file is empty."),
     ],
 )

@@ -128,7 +128,9 @@ async def remember_sent(
     known = next((one for one in await memory.documents() if one.path.startswith(folder)), None)
     path = home / (known.path if known else folder + file.file_name.removeprefix(f"{digest[:16]}-"))
     if path.suffix[1:].lower() not in KINDS:
-        raise UsageError(f"{file.name} is not of a kind that is read: {', '.join(sorted(KINDS))}.")
+        raise UsageError(
+            f"{file.name} is {file.media_type} by its bytes. Read are: {', '.join(sorted(KINDS))}."
+        )
     is_there = await run_sync(path.is_file)
     try:
         await run_sync(write_kept, path, content)

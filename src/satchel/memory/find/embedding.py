@@ -452,7 +452,13 @@ class DenseArm:
 
     async def _fill_batch(self, taken: Taken[Vectorless], *, of_cues: bool) -> bool:
         pending = taken.pieces
-        cut = [list(memory.texts) if of_cues else passages(memory.texts[0]) for memory in pending]
+        # Without the bars between cells: they are a third of a table's tokens, and say nothing.
+        cut = [
+            list(memory.texts)
+            if of_cues
+            else [part.replace(" | ", " ") for part in passages(memory.texts[0])]
+            for memory in pending
+        ]
         texts = [part for parts in cut for part in parts]
         found = await self._embed(texts, "document", with_tokens=not of_cues)
         model = self.model
