@@ -315,6 +315,12 @@ async def test_of_an_essay_the_passage_that_fits_is_shown_with_its_place() -> No
         line = block.split("\n")[2]
         await memory.add_episodes([said(2, f"See\n{line}\nthere.")])
         assert (await memory.list(session="s1"))[0].content == "See\nthere."
+        # Of a table, under its head.
+        rows = "".join(f"Quab{at} | 5-{at} | R{at}\n" for at in range(90))
+        await memory.add(f"Name | Phone | Room\n{rows}", trust="outside")
+        [_, _, line, *_] = (await memory.surface("Which room has Quab41?", threshold=0.0)).text.split("\n")
+        assert ': "Name | Phone | Room … ' in line
+        assert "Quab41 | 5-41 | R41" in line
 
 
 @requirement("memory:surface:marked")

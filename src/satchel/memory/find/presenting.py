@@ -14,7 +14,7 @@ from satchel.memory.records import MemoryRecord, Passage
 from satchel.memory.store.tables import memories
 from satchel.memory.text import lexicon
 from satchel.memory.text.passages import passages
-from satchel.tools.documents.tables import is_row, table_head
+from satchel.tools.documents.tables import head_of_part
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -45,15 +45,8 @@ def best_passage(content: str, stems: Sequence[int]) -> Passage | None:
         return sum(weights.get(stem, 0.0) for stem in set(lexicon.stems_of(part)))
 
     number = max(range(len(parts)), key=lambda at: worth(parts[at]))
-    return Passage(text=_with_head(parts[number], content), number=number + 1, of=len(parts))
-
-
-def _with_head(part: str, content: str) -> str:
-    """A part that has rows of a table, under the one that says what the columns are."""
-    lines = content.split("\n")
-    rows = [at for at, line in enumerate(lines) if is_row(line) and line in part]
-    head = table_head(lines[: rows[0] + 1]) if len(rows) > 1 else ""
-    return part if head in part else f"{head}\n{part}"
+    text = f"{head_of_part(parts[number], content)}\n{parts[number]}".lstrip("\n")
+    return Passage(text=text, number=number + 1, of=len(parts))
 
 
 def is_short_reply(memory: MemoryRecord) -> bool:

@@ -16,6 +16,7 @@ from satchel.memory.text import lexicon
 from satchel.memory.text.newest import attribute_of
 from satchel.memory.text.passages import passages
 from satchel.spacing import is_unseen
+from satchel.tools.documents.tables import head_of_part
 
 if TYPE_CHECKING:
     from datetime import date, datetime
@@ -286,16 +287,26 @@ def _best_slice(content: str, wanted: set[int]) -> str:
 
 
 def fitting_words(content: str, stems: Iterable[int], most: int, number: int) -> tuple[str | None, str]:
-    """The words of a memory that are shown, and, where they are a passage, its place: ", part 3 of 7"."""
+    """The words of a memory that are shown, and, where they are a passage, its place: ", part 3 of 7".
+
+    Rows of a table stand under its head.
+    """
     if len(content) <= _SLICE_CHARS and estimate_tokens(quoted(content)) <= most:
         return content, ""
     parts = passages(content) if number >= 0 and len(content) <= _SEARCHED_CHARS else []
-    if number >= len(parts) or len(parts) < 2:
-        return excerpt(content, stems, most), ""
-    words = excerpt(parts[number], stems, most)
-    if words is not None:
+    is_part = number < len(parts) and len(parts) > 1
+    source = parts[number] if is_part else content
+    words = excerpt(source, stems, most)
+    if words is None:
+        return None, ""
+    # Rows of a table say nothing without its head.
+    if (head := head_of_part(words, content)) and (
+        shorter := excerpt(source, stems, most - estimate_tokens(head))
+    ):
+        words = f"{head} {with_cuts(shorter, number + 1, len(parts)) if is_part else shorter}"
+    elif is_part:
         words = with_cuts(words, number + 1, len(parts))
-    return words, f", part {number + 1} of {len(parts)}"
+    return words, f", part {number + 1} of {len(parts)}" if is_part else ""
 
 
 def with_cuts(words: str, number: int, of: int) -> str:

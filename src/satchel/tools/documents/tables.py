@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from itertools import groupby, takewhile
 from typing import Final
 
-__all__ = ["is_row", "may_stand_in_table", "table_head"]
+__all__ = ["head_of_part", "is_row", "may_stand_in_table", "table_head"]
 
 _MOST_HEAD_CHARS: Final = 300
 _MOST_HEADING_CHARS: Final = 60
@@ -42,6 +42,14 @@ def table_head(lines: Sequence[str], head: str = "") -> str:
         elif not found or (at and not re.search(r"\d", rows[0])):
             found = max(rows, key=_cells)
     return found if len(found) <= _MOST_HEAD_CHARS else ""
+
+
+def head_of_part(part: str, text: str) -> str:
+    """The head of the table that has several rows in a part of a text; "" for none, or if the part has it."""
+    lines = text.split("\n")
+    rows = [at for at, line in enumerate(lines) if is_row(line) and line in part]
+    head = table_head(lines[: rows[0] + 1]) if len(rows) > 1 else ""
+    return "" if head in part else head
 
 
 def _cells(row: str) -> int:
