@@ -36,7 +36,7 @@ def best_passage(content: str, stems: Sequence[int]) -> Passage | None:
     Returns:
         None if the text is one passage.
     """
-    parts = passages(content[:_MOST_READ_CHARS], words=_PASSAGE_WORDS)
+    parts = passages(content[:_MOST_READ_CHARS], words=_PASSAGE_WORDS, counts_bars=True)
     if len(parts) < 2:
         return None
     weights = {stem: -math.log(lexicon.commonness(stem)) for stem in stems}

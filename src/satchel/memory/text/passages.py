@@ -22,20 +22,26 @@ _READ_CHARS = 2 * MAX_PASSAGES * _MAX_CHARS
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+|\n+")
 
 
-def passages(text: str, *, words: int = PASSAGE_WORDS) -> list[str]:
+def passages(text: str, *, words: int = PASSAGE_WORDS, counts_bars: bool = False) -> list[str]:
     """Split at the ends of sentences into passages of about `words` words. A short text stays whole.
+
+    The bars between a table's cells count as words where a passage is to be short, and not where it is embedded.
 
     Returns:
         At least one passage and at most `MAX_PASSAGES`, in order.
     """
+
+    def bars(part: str) -> int:
+        return 0 if counts_bars else part.count(" | ")
+
     # Don't split off a short tail: the factors 1.3 here and 1.6 below leave no passage shorter than a third.
-    if len(text) <= _MAX_CHARS and text.count(" ") + text.count("\n") <= words * 1.3:
+    if len(text) <= _MAX_CHARS and text.count(" ") + text.count("\n") - bars(text) <= words * 1.3:
         return [text]
     parts: list[str] = []
     current: list[str] = []
     length = 0
     for sentence in _SENTENCE_END.split(text[:_READ_CHARS]):
-        size = len(sentence.split())
+        size = len(sentence.split()) - bars(sentence)
         if current and length + size > words:
             parts.append(" ".join(current))
             current, length = [], 0
