@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Query
+from fastapi import Depends, Query
 from starlette.responses import Response
 
 from satchel.errors import NotFound
@@ -33,11 +33,12 @@ from satchel.memory.show.page.editing import as_text
 from satchel.plain import as_json
 from satchel.server import shapes
 from satchel.server.json_answers import JsonAnswer
+from satchel.server.routes.documented import api_router
 from satchel.server.service import InProject, Serves, Service
 
 __all__ = ["router"]
 
-router = APIRouter(tags=["memory"])
+router = api_router(tags=["memory"])
 
 Limit = Annotated[int, Query(ge=1, le=1000)]
 Word = Annotated[str | None, Query(max_length=200)]
