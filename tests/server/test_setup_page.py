@@ -39,6 +39,12 @@ def model() -> Iterator[Loopback]:
         yield server
 
 
+def form_of(model: Loopback, *, key: str = KEY) -> dict[str, str]:
+    """What a user fills in for a model of their own."""
+    address = model.url.removeprefix("http://")
+    return {"provider": "own", "base_url": address, "kind": "openai", "name": "", "key": key}
+
+
 @requirement("web-pages:setup")
 def test_a_model_is_tried_kept_and_answers_the_next_message_of_an_open_session(
     world: World, model: Loopback
@@ -48,21 +54,14 @@ def test_a_model_is_tried_kept_and_answers_the_next_message_of_an_open_session(
         home = open_page(client, "/")
         assert home.xpath("//a[@href='/setup']")
         page = open_page(client, "/setup")
-        form = {
-            "provider": "own",
-            "base_url": model.url.removeprefix("http://"),
-            "kind": "openai",
-            "name": "",
-            "key": "sk-wrong",
-        }
-        refused = send(client, page, "/setup", form)
+        refused = send(client, page, "/setup", form_of(model, key="sk-wrong"))
         assert refused.status_code == 422
         assert f"{model.url} refuses this key." in refused.text
         assert "sk-wrong" not in refused.text
         assert not (world.home / "keys.json").exists()
         assert not (world.home / "config.toml").exists()
 
-        taken = send(client, page, "/setup", {**form, "key": KEY})
+        taken = send(client, page, "/setup", form_of(model))
         assert taken.status_code == 303
         assert "own:m-1 answers from now on." in words_of(open_page(client, "/"))
         assert chat(program, "And now?", session_id=session)[-1].data["text"] == "ready"
@@ -80,12 +79,8 @@ def test_a_model_is_tried_kept_and_answers_the_next_message_of_an_open_session(
     assert holding == ["keys.json"]
     assert world.satchel.settings.environ.get("OWN_API_KEY") is None
 
-
-@requirement("web-pages:setup")
-def test_what_was_found_is_offered_and_the_model_on_the_settings_page_is_live_too(
-    world: World, model: Loopback
-) -> None:
     with world.client() as program, browser(world) as client:
+        # What was found is offered, and what the settings page chooses is live, too.
         page = open_page(client, "/setup")
         assert [each.get("value") for each in page.xpath("//select[@id='model']//option")] == [
             "own:m-1",
