@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
 
-from satchel.tools import Registry, ToolResult, builtin_tools
+from satchel.tools import ToolResult
 from tests.requirements import requirement
 from tests.tools.conftest import Session
 
@@ -191,16 +190,6 @@ async def test_without_bash_no_other_shell_runs_the_command(
 )
 async def test_what_no_shell_takes_is_said(session: Session, command: str, text: str) -> None:
     assert await session("bash", command=command) == ToolResult(text=text, is_error=True)
-
-
-async def test_in_one_answer_a_command_sees_the_edits_before_it_and_commands_run_side_by_side(
-    session: Session,
-) -> None:
-    made = {tool.spec.name: tool for tool in (await Registry.load([builtin_tools()])).tools}
-    (read,) = made["bash"].effects({"command": "make test"}, session.context)
-    assert not read.writes
-    for name in ("file_edit", "file_write"):
-        assert replace(read, writes=True) in made[name].effects({"path": "a.py"}, session.context)
 
 
 async def test_what_a_progress_display_overwrote_is_left_out(session: Session) -> None:
