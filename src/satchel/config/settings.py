@@ -188,7 +188,7 @@ class AgentSettings:
     )
     tool_timeout_s: float = setting(
         30.0,
-        "The time limit of a tool call in seconds, for tools without their own limit.",
+        "The time limit of a tool call in seconds, for tools without their own limit. `bash` has at least 120.",
         low=0.1,
         high=86_400,
     )

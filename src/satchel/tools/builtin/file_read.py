@@ -45,7 +45,7 @@ _NOT_TEXT: Final = " is not text: "
 NULS = re.compile("\0{2,}")
 
 DESCRIPTION = """Read text, documents, pictures. Returns lines as `number<TAB>text`, at most 2000 or about 26,000 \
-characters. Read a file before you edit or overwrite it."""
+characters. Read a file before you overwrite it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,7 +119,7 @@ def file_read_tool(fence: Fence, boxes: Workspaces | None) -> Tool:
         return replace(result, untrusted=fence.is_outside(place, context))
 
     def effects(input: Mapping[str, Any], context: ToolContext) -> list[Effect]:
-        return [fence.locate(input["path"], context).effect(writes=False)]
+        return fence.locate(input["path"], context).effects(writes=False)
 
     return function_tool(
         call,
