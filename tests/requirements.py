@@ -1015,6 +1015,7 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(25, "web-pages:settings:search", "issue 25 §6", "Ten settings are shown first and every other is found by subject or words; no page of settings is higher than five windows."),
     built(25, "config:keys", "issue 25 §1", "Stored keys are read only from a file that nobody else can read; the environment has precedence; backups leave them out."),
     built(24, "content:attachments", "issue 24 §1", "A file that the user attaches is kept with the session by reference, shown on the page, sent to the model, and gone when its message is forgotten."),
+    built(24, "content:attachments:documents", "issue 24 §2", "A model that takes no documents gets the text of an attached PDF or Office document, and the user is told why of one whose text can't be had."),
     built(24, "content:attachments:terminal", "issue 24 §3", "`ask --attach` and `@path` attach files of this machine; a word that names no file is only a word."),
     built(24, "content:attachments:v1", "issue 24 §3", "Pictures and files in chat completions reach the model; addresses are not fetched."),
     built(24, "content:attachments:bounds", "issue 24", "A file that is too long, empty or not what its name says is refused, or kept as what it is; nothing is half-stored."),

@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import docx
 import httpx2
 import pytest
 from PIL import Image
@@ -20,6 +21,7 @@ from satchel.models.anthropic.wire import MOST_PICTURE
 from satchel.models.files import part_of
 from satchel.sessions.attachments import MOST_BYTES, Uploads
 from satchel.tools.kept import media_type_of
+from tests.cli.test_documents import pdf
 from tests.requirements import requirement
 from tests.server.browsers import browser, open_page
 from tests.server.world import World, chat, events_in
@@ -80,6 +82,31 @@ def test_a_file_is_sent_then_named_by_a_message_and_is_gone_when_that_is_forgott
     assert not [
         path for path in files_of(world) if PNG in path.read_bytes() or path.read_bytes() == b"a,b\n1,2\n"
     ]
+
+
+@requirement("content:attachments:documents")
+def test_a_model_that_takes_no_documents_gets_what_an_attached_one_says(
+    world: World, client: httpx2.Client
+) -> None:
+    letter = docx.Document()
+    letter.add_heading("Warranty")
+    letter.add_paragraph("The compressor is covered for nine years.")
+    letter.save(out := io.BytesIO())
+    files = [sent(client, out.getvalue(), "w.docx"), sent(client, pdf(["Close the valve."]), "a paper")]
+    files.append(sent(client, b"PK\3\4", "x.docx"))
+    chat(client, "How long is it covered?", attachments=files)
+    model: Any = world.satchel.parts.models.given
+    request = next(r for r in reversed(model.requests) if "How long" in r.messages[-1].text)
+    word, paper, _ = (
+        part_of(file, request.read_file, takes="pictures", most_picture=MOST_PICTURE)
+        for file in request.messages[-1].files
+    )
+    assert word.content == "[w.docx]\n[Warranty]\nThe compressor is covered for nine years.\n"
+    assert paper.content == "[a paper]\n[page 1: Chapter 1]\nClose the valve.\n"
+    [notice] = [one for one in world.satchel.notices if one.part == "documents"]
+    assert notice.text.startswith(
+        "The model can't be sent what x.docx says. x.docx could not be read. It is damaged"
+    )
 
 
 @requirement("content:attachments")

@@ -47,16 +47,15 @@ def part_of(file: FileBlock, read: FileReader | None, *, takes: Takes, most_pict
         takes: What the endpoint takes.
         most_picture: The bytes that a picture may have there.
     """
-    content = read(file) if read is not None else None
-    if content is None:
+    if read is None or (content := read(file)) is None:
         return _sentence(file, "It isn't there any more.")
     if file.is_picture:
         if takes == "text":
-            if read is not None and (twin := read(file.text_twin)):
+            if twin := read(file.text_twin):
                 return FilePart(kind="text", content=f"[{file.name}: {twin.decode('utf-8', 'replace')}]")
             return _sentence(file, "You can't see pictures here.")
         if not file.is_image or len(content) > most_picture:
-            small = read(file.small_twin) if read is not None else None
+            small = read(file.small_twin)
             if small and len(small) <= most_picture:
                 return _encoded(file.small_twin, "picture", small)
             if not file.is_image:
@@ -64,14 +63,13 @@ def part_of(file: FileBlock, read: FileReader | None, *, takes: Takes, most_pict
             most = f"{most_picture / 1_000_000:.3g} MB"
             return _sentence(file, f"The picture has more than the {most} that you can be sent.")
         return _encoded(file, "picture", content)
-    if file.media_type == "application/pdf":
-        if takes == "all":
-            return _encoded(file, "document", content)
-        if read is not None and (twin := read(file.text_twin)) is not None:
-            return FilePart(kind="text", content=f"[{file.name}]\n{twin.decode('utf-8', 'replace')}")
-    if file.media_type.startswith("text/"):
-        text = content.decode("utf-8", "replace")
-        shown = cut_text(text, MOST_TEXT, what="more characters; a tool can read them")
+    if file.media_type == "application/pdf" and takes == "all":
+        return _encoded(file, "document", content)
+    text = content if file.media_type.startswith("text/") else read(file.text_twin)
+    if text is not None:
+        shown = cut_text(
+            text.decode("utf-8", "replace"), MOST_TEXT, what="more characters; a tool can read them"
+        )
         return FilePart(kind="text", content=f"[{file.name}]\n{shown}")
     return _sentence(file, "You can't be shown what is in it; a tool may read it.")
 
