@@ -370,8 +370,11 @@ async def test_several_lines_earlier_messages_and_long_pastes(tmp_path: Path) ->
         # As terminals send it.
         hands.app.post_message(Paste(page.replace("\n", "\r")))
         await hands.see("[pasted text 1: 400 lines")
-        await hands.say(" what is it?")
+        (picture := tmp_path / "a kite.png").write_bytes(b"\x89PNG\r\n\x1a\n")
+        await hands.type(f"'{picture}'")
+        await hands.say("what is it?")
         await hands.until(lambda: len(model.requests) == 2)
+        await hands.see("Attached: a kite.png")
         await hands.see("… 388 more lines")
         await hands.pilot.press("up")
         await hands.see("what is it?")
@@ -381,12 +384,12 @@ async def test_several_lines_earlier_messages_and_long_pastes(tmp_path: Path) ->
         await hands.pilot.press("enter")
         await hands.until(lambda: hands.app._composer.text == "first\n\n\nlast\nline")
     said = [_words(request) for request in model.requests]
-    assert said == ["first\n\n\nlast\nline", f"{page} what is it?"]
+    assert said == ["first\n\n\nlast\nline", f'{page} @"{picture}" what is it?']
+    assert [file.name for file in model.requests[1].messages[-1].files] == ["a kite.png"]
 
 
 def _words(request: ModelRequest) -> str:
-    block = request.messages[-1].blocks[0]
-    return getattr(block, "text", "")
+    return request.messages[-1].text
 
 
 @requirement("tui:resume")

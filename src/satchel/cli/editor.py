@@ -7,11 +7,14 @@ import os
 import re
 import select
 import sys
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Iterable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import anyio
 import anyio.to_thread
+
+from satchel.runtime.attaching import dropped_in, mentions_of
 
 if TYPE_CHECKING:
     from prompt_toolkit import PromptSession
@@ -24,6 +27,9 @@ Complete = Callable[[str], Awaitable[Sequence[tuple[str, str]]]]
 
 class PlainLines:
     """Lines from a pipe or a file. A line that ends with a backslash continues on the next."""
+
+    dropped: Collection[Path] = ()
+    """Nothing can be dragged into a pipe."""
 
     def __init__(self) -> None:
         self._limiter = anyio.CapacityLimiter(1)
@@ -68,6 +74,8 @@ class Editor:
         self._recent = recent
         self._session: PromptSession[str] | None = None
         self._draft = ""
+        self.dropped: set[Path] = set()
+        """The files that were dragged into the terminal while it read."""
 
     @classmethod
     def for_answers(cls) -> Editor:
@@ -140,7 +148,7 @@ class Editor:
             history=InMemoryHistory(said[::-1]),
             completer=_completer(self._complete),
             complete_while_typing=True,
-            key_bindings=_keys(terminal),
+            key_bindings=_keys(terminal, self.dropped),
             multiline=True,
             prompt_continuation="  ",
             reserve_space_for_menu=4,
@@ -214,7 +222,7 @@ def _completer(complete: Complete) -> Any:
     return CommandCompleter()
 
 
-def _keys(terminal: Any) -> Any:
+def _keys(terminal: Any, dropped: set[Path]) -> Any:
     from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent  # noqa: PLC0415 - see `Editor.ask`
 
     keys = KeyBindings()
@@ -234,6 +242,16 @@ def _keys(terminal: Any) -> Any:
     @keys.add("c-j")
     def _(event: KeyPressEvent) -> None:
         event.current_buffer.insert_text("\n")
+
+    @keys.add("<bracketed-paste>")
+    def _(event: KeyPressEvent) -> None:
+        text = event.data.replace("\r\n", "\n").replace("\r", "\n")
+        if paths := dropped_in(text):
+            dropped.update(paths)
+            text = f"{mentions_of(paths)} "
+            if event.current_buffer.document.char_before_cursor.strip():
+                text = f" {text}"
+        event.current_buffer.insert_text(text)
 
     @keys.add("c-x", "c-e")
     async def _(event: KeyPressEvent) -> None:

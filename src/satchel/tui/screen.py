@@ -89,7 +89,7 @@ _KEYS: Final = (
     ("Enter", "send"),
     ("Alt-Enter, Shift-Enter, Ctrl-J, or \\ Enter", "new line"),
     ("Tab", "accept the highlighted word"),
-    ("@path", "attach a file below this folder"),
+    ("@path", "attach a file below this folder; others by dragging them here"),
     ("! command", "run a command here"),
     ("Up, Down", "earlier messages"),
     ("Ctrl-R", "search earlier messages"),
@@ -601,7 +601,7 @@ class ConversationScreen(App[int]):
                 text = chosen_option(text, question.options)
             if heard.is_message:
                 files = await anyio.to_thread.run_sync(
-                    files_named, self._host.settings, text, self.session.cwd
+                    files_named, self._host.settings, text, self.session.cwd, self._composer.dropped
                 )
                 if files:
                     self._tell(f"Attached: {', '.join(file.name for file in files)}", "dim")
