@@ -17,7 +17,14 @@ import anyio.to_thread
 import pytest
 from acp import PROTOCOL_VERSION, RequestError, connect_to_agent, spawn_agent_process
 from acp.client.connection import ClientSideConnection
-from acp.helpers import embedded_text_resource, image_block, resource_block, resource_link_block, text_block
+from acp.helpers import (
+    embedded_blob_resource,
+    embedded_text_resource,
+    image_block,
+    resource_block,
+    resource_link_block,
+    text_block,
+)
 from acp.schema import (
     AcceptElicitationResponse,
     AllowedOutcome,
@@ -385,8 +392,15 @@ async def test_what_an_editor_attaches_reaches_the_model_and_is_not_what_the_use
         assert "40 trees" not in kept
         with pytest.raises(RequestError, match="base64"):
             await say(client, id, image_block("?", "image/png"))
-        assert await say(client, id, text_block("Look"), image_block("aGk=", "image/png")) == "end_turn"
-        assert [file.size for file in scripted.requests[-1].messages[-1].files] == [2]
+        paper = resource_block(embedded_blob_resource("file:///home/ann/a%20paper.pdf", "JVBERi3/"))
+        assert (
+            await say(client, id, text_block("Look"), image_block("aGk=", "image/png"), paper) == "end_turn"
+        )
+        files = scripted.requests[-1].messages[-1].files
+        assert [(file.name, file.media_type) for file in files] == [
+            ("picture", "text/plain"),
+            ("a paper.pdf", "application/pdf"),
+        ]
         with pytest.raises(RequestError, match="no text"):
             await say(client, id, "  ")
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
-from satchel.messages import FileBlock, Message
+from satchel.messages import MOST_TEXT, FileBlock, Message
 from satchel.models.port import FileReader
 from satchel.wording import cut_text
 
@@ -20,8 +20,6 @@ Takes: TypeAlias = Literal["all", "pictures", "text"]
 _ABOUT_FILES: Final = re.compile(
     r"image|vision|visual|modal|media|\bfile|document|pdf|content", re.IGNORECASE
 )
-MOST_TEXT: Final = 200_000
-"""Characters of a text that are sent, about 50,000 tokens; tools read the rest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1024,6 +1024,7 @@ class SessionHub:
                 focus=focus,
                 session_id=self.id,
                 hooks=self._hooks,
+                read_file=self._read_file,
             )
             if event is not None:
                 self._watch.restart()
