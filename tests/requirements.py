@@ -522,7 +522,7 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(24, "documents:watched", "issue 24 §4", "A watched folder's documents follow its files; links out of it, hidden and ignored files are not read, forgotten ones stay forgotten, and an emptied folder removes nothing unasked."),
     built(24, "documents:watched:faces", "issue 24 §4", "Folders are watched and stopped on the command line, over HTTP and on the pages; lists and doctor show how far they are."),
     built(24, "documents:vault", "issue 24 §4", "A note's front matter and links stay text, and its title names it."),
-    built(24, "content:smaller", "issue 24 §2", "A picture that a provider doesn't take for its size or its format is made smaller or converted in the sandbox, or the user is told why it was not."),
+    built(24, "content:smaller", "issue 24 §2", "Models get a picture that is large, or in a format that they don't take, as a JPEG that is made in the sandbox, or the user is told why they don't."),
     built(24, "content:remembered", "issue 24 §5", "A picture is found by its name, its day and the words around it, comes back in the result of a search, and is forgotten with its copies."),
     built(24, "content:described", "issue 24 §5", "Where the user switched it on, a model that sees describes a picture in the background, marked as its words, in the one budget; a model that doesn't see describes nothing."),
     built(24, "documents:whole", "issue 24", "After a kill, a document is stored as a whole or not at all."),

@@ -96,7 +96,7 @@ class FileBlock:
 
     @property
     def small_twin(self) -> FileBlock:
-        """A JPEG of a picture, for those who don't take it as it is: of one that is large, or in another format."""
+        """A JPEG of a picture that is large or in another format: what models get, and browsers where they must."""
         return replace(self, media_type="image/jpeg", name=f"{self.name}.small.jpg")
 
     @property

@@ -70,8 +70,8 @@ def read_prompt(blocks: Sequence[Any]) -> PromptContent:
             case _:
                 kind = getattr(block, "type", "?")
                 raise UsageError(
-                    f"Satchel's messages are text, pictures and files: a block of the type {kind} can't be sent. Send the "
-                    "file's address as a resource_link instead."
+                    f"Satchel's messages are text, pictures and files: a block of the type {kind} can't be sent. Send "
+                    "the file's address as a resource_link instead."
                 )
     text = "\n".join(words).strip()
     if not text and not files:

@@ -12,7 +12,7 @@ from satchel.messages import MOST_TEXT, FileBlock, Message
 from satchel.models.port import FileReader
 from satchel.wording import cut_text
 
-__all__ = ["FilePart", "Takes", "less", "part_of"]
+__all__ = ["MOST_PICTURE", "FilePart", "Takes", "less", "part_of"]
 
 Takes: TypeAlias = Literal["all", "pictures", "text"]
 """What an endpoint takes, which is tried: all kinds at first, and less after it has refused a kind."""
@@ -20,6 +20,9 @@ Takes: TypeAlias = Literal["all", "pictures", "text"]
 _ABOUT_FILES: Final = re.compile(
     r"image|vision|visual|modal|media|\bfile|document|pdf|content", re.IGNORECASE
 )
+
+MOST_PICTURE: Final = 3_700_000
+"""Bytes of a picture that every provider takes: Anthropic documents 5 MB in base64, others more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,14 +39,13 @@ class FilePart:
     name: str = ""
 
 
-def part_of(file: FileBlock, read: FileReader | None, *, takes: Takes, most_picture: int) -> FilePart:
+def part_of(file: FileBlock, read: FileReader | None, *, takes: Takes) -> FilePart:
     """What is sent of a file.
 
     Args:
         file: Which.
         read: Reads its bytes.
         takes: What the endpoint takes.
-        most_picture: The bytes that a picture may have there.
     """
     if read is None or (content := read(file)) is None:
         return _sentence(file, "It isn't there any more.")
@@ -52,13 +54,12 @@ def part_of(file: FileBlock, read: FileReader | None, *, takes: Takes, most_pict
             if twin := read(file.text_twin):
                 return FilePart(kind="text", content=f"[{file.name}: {twin.decode('utf-8', 'replace')}]")
             return _sentence(file, "You can't see pictures here.")
-        if not file.is_image or len(content) > most_picture:
-            small = read(file.small_twin)
-            if small and len(small) <= most_picture:
-                return _encoded(file.small_twin, "picture", small)
-            if not file.is_image:
-                return _sentence(file, "You can't be shown pictures of this format.")
-            most = f"{most_picture / 1_000_000:.3g} MB"
+        if small := read(file.small_twin):
+            return _encoded(file.small_twin, "picture", small)
+        if not file.is_image:
+            return _sentence(file, "You can't be shown pictures of this format.")
+        if len(content) > MOST_PICTURE:
+            most = f"{MOST_PICTURE / 1_000_000:.3g} MB"
             return _sentence(file, f"The picture has more than the {most} that you can be sent.")
         return _encoded(file, "picture", content)
     if file.media_type == "application/pdf" and takes == "all":
