@@ -6,6 +6,7 @@ import json
 import os
 import re
 import sys
+from base64 import b64encode
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -50,12 +51,14 @@ from satchel.runtime.stdio import Lines
 from tests.cli.programs import environ_for
 from tests.requirements import requirement
 from tests.runtime.world import opened, settings_in
+from tests.server.test_attachments import PNG
 from tests.server.world import WORDS, World, chat, serving
 from tests.tools.mcp.conftest import STRANGER
 
 pytestmark = pytest.mark.anyio
 FORMS = ClientCapabilities(elicitation=ElicitationCapabilities(form=ElicitationFormCapabilities()))
 MOST_S = 300
+SHOWN = {"type": "image", "data": b64encode(PNG).decode(), "mimeType": "image/png"}
 
 
 def model(hold: anyio.Event | None = None) -> ScriptedModel:
@@ -68,6 +71,8 @@ def model(hold: anyio.Event | None = None) -> ScriptedModel:
             return Reply(
                 text="Let me see.", calls=[Call(name="bash", input={"command": run[1]}, id=f"c{number}")]
             )
+        if newest == "view":
+            return Reply(calls=[Call(name="file_read", input={"path": "a.png"}, id="v1")])
         if named := re.search(r"call (\w+)", newest):
             return Reply(calls=[Call(name=named[1], input={}, id=f"c{number}")])
         if "change" in newest:
@@ -403,6 +408,9 @@ async def test_what_an_editor_attaches_reaches_the_model_and_is_not_what_the_use
         ]
         with pytest.raises(RequestError, match="no text"):
             await say(client, id, "  ")
+        (tmp_path / "work" / "a.png").write_bytes(PNG)
+        assert await say(client, id, "view") == "end_turn"
+        assert editor.of("tool_call_update")[-1]["content"][1]["content"] == SHOWN
 
 
 @requirement("acp:hostile")
@@ -455,6 +463,7 @@ async def test_beside_a_server_the_conversation_is_held_there_and_shared_with_it
         found = find_server(world.home)
         assert found is not None
         settings = settings_in(tmp_path)
+        (tmp_path / "work" / "a.png").write_bytes(PNG)
         async with RemoteHost.connected(found, settings=settings, clock=SystemClock()) as host:
             place = ServedPlace(host)
             async with connected(place, editor) as client:
@@ -472,6 +481,8 @@ async def test_beside_a_server_the_conversation_is_held_there_and_shared_with_it
                     editor.seen = anyio.Event()
                 assert await say(client, id, "count") == "end_turn"
                 assert WORDS in editor.said()
+                assert await say(client, id, "view") == "end_turn"
+                assert editor.of("tool_call_update")[-1]["content"][1]["content"] == SHOWN
                 await client.set_session_mode(session_id=id, mode_id="plan")
                 assert [one.session_id for one in (await client.list_sessions(cwd=cwd)).sessions] == [id]
             # The editor left; the conversation is in the server.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import b64decode
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from pydantic import TypeAdapter
 
 from satchel.errors import StorageError
 from tests.requirements import requirement
-from tests.server.test_attachments import asked
+from tests.server.test_attachments import PNG, asked
 from tests.server.world import World, serving
 
 EVENT: TypeAdapter[Any] = TypeAdapter(Event)
@@ -90,6 +91,9 @@ def test_a_thread_goes_on_in_one_session_whatever_history_the_front_end_sends(
     label = {"type": "image", "source": {"type": "data", "value": "aGk=", "mimeType": "image/png"}}
     run(client, "t2", user([label, {"type": "text", "text": "What is it?"}]))
     assert [file.size for file in asked(world, "What is it?")] == [2]
+    (world.satchel.settings.cwd / "a.png").write_bytes(PNG)
+    [result] = [event for event in run(client, "t3", user("view")) if event.type == "TOOL_CALL_RESULT"]
+    assert b64decode(result.content[1].source.value) == PNG
     other = run(client, "t2", user("Hello"))
     assert other[-1].result["sessionId"] != end.result["sessionId"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from base64 import b64decode
-from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Final, Literal, TypeAlias, assert_never, get_args
@@ -31,7 +31,8 @@ from satchel.events import (
     TurnResumed,
     TurnStart,
 )
-from satchel.messages import Usage
+from satchel.messages import FileBlock, Usage
+from satchel.runtime.pictures import pictures_in
 from satchel.runtime.turns import memories_to_json
 from satchel.server.client_turns import ClientCall, ClientFile, ClientMessage, ClientRequest, ClientTool
 from satchel.server.problems import problem_of
@@ -245,6 +246,7 @@ async def run_events(
     *,
     request: RunAgentInput,
     session_id: str,
+    read_file: Callable[[FileBlock], Awaitable[bytes]],
     waiting: Sequence[Question] = (),
 ) -> AsyncGenerator[DataEvent, None]:
     """A turn, or the rest of one, as a run. The run ends when the turn asks a question; the turn keeps waiting.
@@ -253,6 +255,7 @@ async def run_events(
         records: Of the turn.
         request: Names the thread and the run.
         session_id: The session.
+        read_file: Reads the pictures of results.
         waiting: Questions that are open already: the run ends with them at once.
     """
     head = {"threadId": request.threadId, "runId": request.runId}
@@ -265,6 +268,7 @@ async def run_events(
     async with aclosing(records):
         try:
             async for record in records:
+                run.pictures = await pictures_in(record.event, read_file)
                 for event in run.feed(record):
                     yield event
                 if run.has_ended:
@@ -286,12 +290,22 @@ class _Run:
     number: int = 0
     message: str = ""
     has_ended: bool = False
+    pictures: Sequence[tuple[FileBlock, str]] = ()
     view: SessionView = field(default_factory=SessionView)
     models: dict[tuple[str, str], Usage] = field(default_factory=dict)
 
     def event(self, type: str, **fields: Any) -> DataEvent:
         """One event."""
         return DataEvent({"type": type, **fields})
+
+    def _content(self, text: str) -> str | list[dict[str, Any]]:
+        """The content of a result: its text, with its pictures as parts."""
+        if not self.pictures:
+            return text
+        sources = (
+            {"type": "data", "value": data, "mimeType": file.media_type} for file, data in self.pictures
+        )
+        return [{"type": "text", "text": text}, *({"type": "image", "source": source} for source in sources)]
 
     def feed(self, record: Record) -> Iterator[DataEvent]:
         part = self.view(record)
@@ -314,7 +328,7 @@ class _Run:
                     "TOOL_CALL_RESULT",
                     messageId=f"result-{part.id}",
                     toolCallId=part.id,
-                    content=result.text,
+                    content=self._content(result.text),
                     role="tool",
                 )
             case ToolCall(progress=None, refusal=None):
