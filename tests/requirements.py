@@ -1017,7 +1017,7 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(24, "content:attachments", "issue 24 §1", "A file that the user attaches is kept with the session by reference, shown on the page, sent to the model, and gone when its message is forgotten."),
     built(24, "content:attachments:documents", "issue 24 §2", "A model that takes no documents gets the text of an attached PDF or Office document, and the user is told why of one whose text can't be had."),
     built(24, "content:attachments:page", "issue 24 §3", "The page takes files that are picked, pasted, dropped or photographed, says its limits before and how much has gone out, and shows and downloads pictures."),
-    built(24, "content:attachments:terminal", "issue 24 §3", "`ask --attach`, `@path` and dragging attach files of this machine; a word that names no file is only a word."),
+    built(24, "content:attachments:terminal", "issue 24 §3", "`ask --attach`, `@path`, dragging and Ctrl-V attach files of this machine and the picture of its clipboard; a word that names no file is only a word."),
     built(24, "content:attachments:v1", "issue 24 §3", "Pictures and files in chat completions reach the model; addresses are not fetched."),
     built(24, "content:attachments:bounds", "issue 24", "A file that is too long, empty or not what its name says is refused, or kept as what it is; nothing is half-stored."),
     built(24, "content:results", "issue 24 §1", "Pictures and documents that tools return (file_read, MCP, capabilities) reach the model, the page, the export; a model that can't see gets words; forgetting removes them."),

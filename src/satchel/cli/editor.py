@@ -18,6 +18,7 @@ from satchel.runtime.attaching import dropped_in, mentions_of
 
 if TYPE_CHECKING:
     from prompt_toolkit import PromptSession
+    from prompt_toolkit.buffer import Buffer
 
 __all__ = ["Editor", "LineReader", "PlainLines", "keep_typed_ahead"]
 
@@ -62,16 +63,24 @@ class PlainLines:
 class Editor:
     """A line editor with history and completion. Alt-Enter, a final backslash or pasting adds lines."""
 
-    def __init__(self, *, complete: Complete, recent: Callable[[], AsyncIterator[str]]) -> None:
+    def __init__(
+        self,
+        *,
+        complete: Complete,
+        recent: Callable[[], AsyncIterator[str]],
+        picture: Callable[[], Awaitable[Path | None]],
+    ) -> None:
         """Create an editor; it uses the terminal only while it reads.
 
         Args:
             complete: Returns completions.
             recent: Earlier messages, the newest first, for the arrow keys. They come from the session logs and are not
                 stored elsewhere, so that what is forgotten there is forgotten here, too.
+            picture: Writes the picture of the clipboard to a file, if there is one.
         """
         self._complete = complete
         self._recent = recent
+        self._picture = picture
         self._session: PromptSession[str] | None = None
         self._draft = ""
         self.dropped: set[Path] = set()
@@ -88,7 +97,10 @@ class Editor:
         async def none(_: str) -> Sequence[tuple[str, str]]:
             return ()
 
-        return cls(complete=none, recent=nothing)
+        async def no_picture() -> None:
+            return None
+
+        return cls(complete=none, recent=nothing, picture=no_picture)
 
     async def read(self, prompt: str, *, toolbar: str = "") -> str:
         """The next message, which may have several lines. What is typed when this is cancelled begins the next one.
@@ -148,7 +160,7 @@ class Editor:
             history=InMemoryHistory(said[::-1]),
             completer=_completer(self._complete),
             complete_while_typing=True,
-            key_bindings=_keys(terminal, self.dropped),
+            key_bindings=_keys(terminal, self.dropped, self._picture),
             multiline=True,
             prompt_continuation="  ",
             reserve_space_for_menu=4,
@@ -222,7 +234,7 @@ def _completer(complete: Complete) -> Any:
     return CommandCompleter()
 
 
-def _keys(terminal: Any, dropped: set[Path]) -> Any:
+def _keys(terminal: Any, dropped: set[Path], picture: Callable[[], Awaitable[Path | None]]) -> Any:
     from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent  # noqa: PLC0415 - see `Editor.ask`
 
     keys = KeyBindings()
@@ -243,15 +255,23 @@ def _keys(terminal: Any, dropped: set[Path]) -> Any:
     def _(event: KeyPressEvent) -> None:
         event.current_buffer.insert_text("\n")
 
+    def drop(buffer: Buffer, paths: Sequence[Path]) -> None:
+        dropped.update(paths)
+        space = " " if buffer.document.char_before_cursor.strip() else ""
+        buffer.insert_text(f"{space}{mentions_of(paths)} ")
+
     @keys.add("<bracketed-paste>")
     def _(event: KeyPressEvent) -> None:
         text = event.data.replace("\r\n", "\n").replace("\r", "\n")
         if paths := dropped_in(text):
-            dropped.update(paths)
-            text = f"{mentions_of(paths)} "
-            if event.current_buffer.document.char_before_cursor.strip():
-                text = f" {text}"
-        event.current_buffer.insert_text(text)
+            drop(event.current_buffer, paths)
+        else:
+            event.current_buffer.insert_text(text)
+
+    @keys.add("c-v")
+    async def _(event: KeyPressEvent) -> None:
+        if path := await picture():
+            drop(event.current_buffer, [path])
 
     @keys.add("c-x", "c-e")
     async def _(event: KeyPressEvent) -> None:

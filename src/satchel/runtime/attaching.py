@@ -16,7 +16,7 @@ from satchel.clock import Clock, SystemClock
 from satchel.config import Settings
 from satchel.errors import UsageError
 from satchel.messages import FileBlock
-from satchel.sessions.attachments import MOST_FILES, Uploads
+from satchel.sessions.attachments import MOST_FILES, Uploads, uploads_folder
 
 __all__ = ["attach", "dropped_in", "files_named", "keep", "mentions_of", "named_in", "names_completing"]
 
@@ -45,6 +45,8 @@ def attach(settings: Settings, paths: Sequence[Path], *, clock: Clock) -> list[F
                 raise UsageError("there is no such file.")
             with path.expanduser().open("rb") as file:
                 files.append(uploads.add(_pieces(file), name=path.name, now=now))
+            if path.parent == uploads_folder(settings.home):
+                path.unlink()  # see `picture_in_clipboard`
         except UsageError as error:
             raise UsageError(f"{path}: {error}") from error
         except OSError as error:

@@ -70,6 +70,9 @@ class Composer(TextArea):
     class Leave(Message):
         """The user pressed Ctrl-D in the empty field."""
 
+    class Pasting(Message):
+        """The user pressed Ctrl-V, which terminals leave to programs."""
+
     def __init__(self, menu: Menu) -> None:
         """An empty field; `menu` shows its completions."""
         super().__init__(
@@ -165,11 +168,23 @@ class Composer(TextArea):
             self._menu.offer(())
         # Otherwise Textual asks the base class, too.
 
+    def drop(self, paths: Sequence[Path]) -> None:
+        """Name files, wherever they are, to be attached to the message."""
+        self.dropped.update(paths)
+        self.insert(f"{' ' if self.before and self.last_word else ''}{mentions_of(paths)} ")
+
+    def action_paste(self) -> None:
+        """Ask for what is in the clipboard: the screen looks for a picture first."""
+        self.post_message(self.Pasting())
+
+    def paste_words(self) -> None:
+        """Paste the words that were copied here."""
+        super().action_paste()
+
     async def _on_paste(self, event: events.Paste) -> None:
         if paths := dropped_in(event.text):
             event.prevent_default()
-            self.dropped.update(paths)
-            self.insert(f"{' ' if self.before and self.last_word else ''}{mentions_of(paths)} ")
+            self.drop(paths)
         elif len(event.text) > _LONG_PASTE:
             event.stop()
             event.prevent_default()
