@@ -234,12 +234,17 @@ def test_an_answer_is_laid_out_as_it_comes_and_plain_with_no_color(tmp_path: Pat
     [("one\\", ENTER, "two", ENTER), ("one", ALT_ENTER, "two", ENTER), ("\x1b[200~one\ntwo\x1b[201~", ENTER)],
     ids=["backslash", "Alt-Enter", "paste"],
 )
-def test_a_message_may_have_several_lines(tmp_path: Path, keys: tuple[str, ...]) -> None:
+def test_a_message_may_have_several_lines_and_a_file_that_is_dragged_to_it(
+    tmp_path: Path, keys: tuple[str, ...]
+) -> None:
+    (note := tmp_path / "a note.txt").write_text("Nine years.")
     with serving(scripted(speaks("Read."))) as server, terminal(tmp_path, "chat", server=server) as screen:
         screen.see("›")
-        screen.type(*keys)
+        screen.type(f"\x1b[200~'{note}'\x1b[201~", *keys)
         screen.see("Read.")
-    assert said_to(chats(server)[0]) == "one\ntwo"
+    [sent, said] = [part["text"] for part in chats(server)[0].body["messages"][-1]["content"]]
+    assert sent == "[a note.txt]\nNine years."
+    assert said.startswith(f'@"{note}" one\ntwo\n')
 
 
 @requirement("cli:chat:interrupt")

@@ -39,6 +39,7 @@ from satchel.server.pages.transcript import Turn
 from satchel.server.service import Serves, Service
 from satchel.server.shapes import AttachedFile
 from satchel.sessions import SessionInfo
+from satchel.sessions.attachments import MOST_BYTES, MOST_FILES
 from satchel.sessions.branches import as_listed, versions
 from satchel.sessions.view import Said, SessionTurn
 from satchel.tools.builtin.fence import Place
@@ -180,6 +181,8 @@ async def _composer(service: Service, session_id: str | None) -> dict[str, Any]:
         "modes": MODES,
         "commands": [each for each in COMMANDS.values() if each.name not in _TERMINAL_ONLY],
         "has_memory": service.satchel.memory is not None,
+        "most_bytes": MOST_BYTES,
+        "most_files": MOST_FILES,
     }
 
 

@@ -19,12 +19,12 @@ from satchel.tools.builtin.seen import WHOLE_BYTES, Seen, last_seen, look, remem
 from satchel.tools.builtin.viewing import (
     MOST_PICTURE,
     DocumentReader,
-    document_kind,
     is_picture,
     notebook_text,
 )
 from satchel.tools.display import Display, ShownResult
 from satchel.tools.documents.reading import NoText
+from satchel.tools.documents.texts import document_kind
 from satchel.tools.function import function_tool
 from satchel.tools.kept import keep_seen
 from satchel.tools.port import Annotations, Effect, Tool, ToolContext, ToolResult
