@@ -780,7 +780,7 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(3, "memory:import:mcp", "seed-2 §9.4", "The JSONL of the MCP reference memory server can be imported."),
     built(3, "memory:import:transcripts", "DESIGN 5", "Claude Code and Codex transcripts and ChatGPT exports can be imported, idempotently, with their dates."),
     built(3, "memory:embedder:migration", "DESIGN 5", "A new embedder's vectors are computed beside the old ones, and one transaction switches over."),
-    built(3, "memory:embedder:calibrated", "issue 3", "The program calibrates an embedder: at its first use in a store, and on demand."),
+    built(3, "memory:embedder:calibrated", "issue 3", "The program calibrates an embedder: at its first use in a store."),
     built(2, "memory:embedder:never-mixed", "DESIGN 5", "A store that was opened with another embedder never mixes vectors."),
     built(3, "memory:doctor", "issue 3", "memory doctor prints rates and health, and repairs with --fix."),
     built(2, "memory:resilient", "seed-2 §2.8", "If memory is unavailable, sessions work and say so."),

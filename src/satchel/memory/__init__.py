@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from satchel.memory.distill.records import DistillReport as DistillReport
     from satchel.memory.distill.records import DistillStatus as DistillStatus
     from satchel.memory.distill.records import WindowResult as WindowResult
-    from satchel.memory.find.reindexing import Calibration as Calibration
     from satchel.memory.find.reindexing import Reindexed as Reindexed
     from satchel.memory.memory import Memory as Memory
     from satchel.memory.records import Context as Context

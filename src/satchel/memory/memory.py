@@ -56,7 +56,7 @@ from satchel.memory.store.counts import DayCount, TagCount, Ways, read_days, rea
 from satchel.memory.store.decay import DecayCycle
 from satchel.memory.store.discretion_rows import guest_in, name_of
 from satchel.memory.store.filters import Filters
-from satchel.memory.store.forgetting import forget, has_unkeyed, rekey, release
+from satchel.memory.store.forgetting import forget, release
 from satchel.memory.store.graph import Edge, Related, Successor
 from satchel.memory.store.history import Change
 from satchel.memory.store.lifecycle import Edits
@@ -210,7 +210,7 @@ class Memory:
                     second = await _opened(second_embedder, home, clock, stack)
                 dense = arms_of(first, second, database, number, clock, claims, home=home)
             hasher = await _hasher(database, home)
-            await _bring_up_to_date(database, hasher)
+            await _bring_up_to_date(database)
             thread = OneThread("satchel-memory")
             stack.callback(thread.close)
             candidates = Candidates(database, number, thread, dense)
@@ -1364,7 +1364,6 @@ class Memory:
     async def reindex(
         self,
         *,
-        calibrate: bool = False,
         drop_old: bool = False,
         progress: Callable[[int, int], None] = _ignore,
     ) -> Reindexed:
@@ -1374,8 +1373,6 @@ class Memory:
         then the new embedder takes over in one transaction. An interrupted call goes on where it was.
 
         Args:
-            calibrate: Show the embedder again the example messages that surfacing measures with. With an embedder that
-                is new to the store this happens by itself.
             drop_old: Remove vectors of embedders out of use at once; otherwise they stay for a week.
             progress: How many memories are done, and of how many.
 
@@ -1386,7 +1383,7 @@ class Memory:
             raise UsageError(
                 'There is no embedder (memory.embedder is "none"): name one to make vectors with.'
             )
-        done = await reindex(self._space.dense, calibrate=calibrate, drop_old=drop_old, progress=progress)
+        done = await reindex(self._space.dense, drop_old=drop_old, progress=progress)
         await self._space.candidates.refresh()
         return done
 
@@ -1424,15 +1421,10 @@ async def _hasher(database: Database, home: Path | None) -> WordHasher:
     return hasher
 
 
-async def _bring_up_to_date(database: Database, hasher: WordHasher) -> None:
-    """Redo what an older version derived: the words of the lexical index, and hashes without a key. Remove the arrays
-    that it kept in files.
-    """
+async def _bring_up_to_date(database: Database) -> None:
+    """Redo what an older version derived, the words of the lexical index. Remove the arrays that it kept in files."""
     if database.file is not None:
         rmtree(f"{database.file}.arrays", ignore_errors=True)
     if await database.read(repository.has_old_words):
         while await database.write(lambda connection: repository.reread_words(connection, limit=500)):
             pass
-    if await database.read(has_unkeyed):
-        await database.write(lambda connection: rekey(connection, hasher))
-        await database.scrub()

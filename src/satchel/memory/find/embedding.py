@@ -287,21 +287,14 @@ class DenseArm:
         """Return the table of associations for a message whose vector was made by `asked`; None if it isn't made."""
         return await self.associations()
 
-    async def gate(self, *, anew: bool = False) -> RelevanceGate | None:
-        """Return the gate of surfacing, calibrated for this embedder; None if the embedder is unavailable.
-
-        `anew` embeds the example messages again instead of using the vectors in the store.
-        """
+    async def gate(self) -> RelevanceGate | None:
+        """Return the gate of surfacing, calibrated for this embedder; None if the embedder is unavailable."""
         model = self.model
-        if model is None or (self._gate is not None and not anew):
+        if model is None or self._gate is not None:
             return self._gate
         name = examples_hash()
-        stored = (
-            None
-            if anew
-            else await self._database.read(
-                lambda connection: vector_rows.read_examples(connection, model, name)
-            )
+        stored = await self._database.read(
+            lambda connection: vector_rows.read_examples(connection, model, name)
         )
         if stored is not None:
             vectors: Vectors = np.frombuffer(stored, dtype="<f4").reshape(-1, self.dimension)
