@@ -208,7 +208,7 @@ class Memory:
                 second = None
                 if second_embedder is not None and second_embedder != "none":
                     second = await _opened(second_embedder, home, clock, stack)
-                dense = arms_of(first, second, database, number, clock, claims, home=home)
+                dense = arms_of(first, second, database, number, clock, claims)
             hasher = await _hasher(database, home)
             await _bring_up_to_date(database)
             thread = OneThread("satchel-memory")
@@ -1357,9 +1357,7 @@ class Memory:
         if self._space.dense is None:
             return 0
         await self._space.dense.open()
-        done = await self._space.dense.fill(fetch=True)
-        await self._space.dense.associations(make=True)
-        return done
+        return await self._space.dense.fill(fetch=True)
 
     async def reindex(
         self,
