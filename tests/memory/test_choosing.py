@@ -9,16 +9,18 @@ from pathlib import Path
 
 import anyio
 import anyio.lowlevel
+import numpy as np
 import pytest
 
 from satchel.clock import ManualClock
 from satchel.errors import ModelUnavailable
 from satchel.memory import Episode, Memory
+from satchel.memory.find.associations import associations_of
 from satchel.memory.find.relevance import examples
 from satchel.memory.show import judging
 from satchel.memory.show.choosing import LINE_FEATURES, MESSAGE_FEATURES, need_words, shipped_weights
 from satchel.memory.text.block import strip_injected
-from satchel.models.embedding import HashingEmbedder
+from satchel.models.embedding import MINILM, HashingEmbedder
 from satchel.models.port import ModelRequest
 from satchel.models.scripted import Reply, ScriptedModel
 from tests.memory.embedders import Counting
@@ -27,6 +29,7 @@ from tests.requirements import requirement
 pytestmark = pytest.mark.anyio
 
 WHEN = datetime(2026, 5, 8, 13, 56, tzinfo=UTC)
+TEXTS = Path(__file__).parents[2] / "benchmarks" / "data" / "associations.json"
 ALLERGY = "My sister Mara is allergic to shellfish."
 
 
@@ -182,6 +185,19 @@ async def test_a_request_finds_the_need_that_it_does_not_mention(minilm_home: Pa
         shown = (await memory.surface("What can I cook tonight?")).memories
         assert [hit.memory.content for hit in shown] == ["Mara is allergic to shellfish."]
         assert (shown[0].signals["called"] or 0) > 0.5
+
+
+@requirement("memory:surface:associations")
+def test_the_table_that_comes_with_the_package_is_that_of_the_texts() -> None:
+    found = json.loads(TEXTS.read_text(encoding="utf-8"))
+    topics, situations = found["topics"], found["situations"]
+    table = associations_of(MINILM.id)
+    assert table is not None
+    assert table.spheres == tuple(one.get("sphere", "") for one in topics.values())
+    rows = [[one["topics"].get(name, 0.0) for name in topics] for one in situations.values()]
+    assert table.weights.round(2).tolist() == np.array(rows, np.float32).round(2).tolist()
+    assert (len(table.topics), len(table.situations)) == (len(topics), len(situations))
+    assert associations_of("another") is None
 
 
 @requirement("memory:surface:associations-sent")
