@@ -786,7 +786,6 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(2, "memory:two-processes", "issue 3", "Two processes can write to one store at once without losing anything."),
     built(10, "memory:candidates:concurrent", "issue 10 §2", "A search counts memories while another thread takes in changes."),
     built(10, "memory:candidates:counts", "issue 10 §2", "Counting what is embedded takes no longer after something was forgotten."),
-    built(10, "memory:candidates:lru", "issue 10 §1", "The arrays of many users take a bounded amount of memory, and searches find the same."),
     built(10, "memory:arrays:removed", "decision 65", "The files of arrays that earlier versions kept are removed when the store is opened."),
     built(10, "memory:candidates:incremental", "issue 10 §4", "Arrays that took in changes one by one find exactly what new ones find."),
 
