@@ -1261,8 +1261,6 @@ class Memory:
     async def export_to(
         self,
         where: str | Path | BinaryIO,
-        *,
-        progress: Callable[[int, int], None] = _ignore,
         **filters: Unpack[Filters],
     ) -> ExportReport:
         """Write memories as JSON lines: everything but vectors and indexes, which are made anew.
@@ -1272,7 +1270,6 @@ class Memory:
 
         Args:
             where: A path, which is replaced when all is written; or a stream of bytes, which stays open.
-            progress: Told how many of how many memories were written; called from another thread.
             filters: Which ones, see `Filters`.
 
         Raises:
@@ -1280,10 +1277,10 @@ class Memory:
         """
         wanted = self._space.filter_of(filters)
         if not isinstance(where, str | Path):
-            return await self._space.read(transfer.write, wanted, where.write, progress)
+            return await self._space.read(transfer.write, wanted, where.write)
         try:
             with replacing(Path(where)) as stream:
-                return await self._space.read(transfer.write, wanted, stream.write, progress)
+                return await self._space.read(transfer.write, wanted, stream.write)
         except OSError as error:
             raise StorageUnwritable(
                 f"{where} can't be written: {error.strerror}. It was not changed."
