@@ -47,7 +47,8 @@ def single_conversation(stream: BinaryIO) -> Mapping[str, Any] | None:
 
 def read(stream: BinaryIO, file: SourceFile) -> Iterator[Part]:
     """Read every conversation, without tools and system messages."""
-    head = stream.peek(64) if hasattr(stream, "peek") else b""
+    with file.open() as again:
+        head = again.read(64)
     if head.lstrip()[:1] == b"{":
         found = single_conversation(stream)
         if found is None:

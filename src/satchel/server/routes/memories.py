@@ -22,10 +22,7 @@ from satchel.memory import (
     Stats,
     Tier,
     Trust,
-    agenda_to_json,
-    always_to_json,
     hit_to_json,
-    page_to_json,
     record_to_json,
     version_to_json,
 )
@@ -224,7 +221,7 @@ async def profile(
     agenda = await service.memory.agenda(
         budget_tokens=settings.agenda_tokens, granted=settings.agent_spheres if agent else ()
     )
-    return JsonAnswer({**always_to_json(found), "agenda": agenda_to_json(agenda)})
+    return JsonAnswer({**found.to_json(), "agenda": agenda.to_json()})
 
 
 @router.get("/api/page", response_model=shapes.Page, summary="Show the page")
@@ -240,7 +237,7 @@ async def _page(service: Service, project: str) -> dict[str, Any]:
     budget = service.satchel.settings.memory.page_tokens
     found = await memory.page(budget_tokens=budget, proposed=True)
     newest = await memory.page_versions(limit=1)
-    shown = {"number": 0, "text": "", "tokens": 0, "lines": []} if found is None else page_to_json(found)
+    shown = {"number": 0, "text": "", "tokens": 0, "lines": []} if found is None else found.to_json()
     return {**shown, "edited": as_text(newest[0].lines) if newest else ""}
 
 
