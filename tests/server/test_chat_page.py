@@ -818,5 +818,8 @@ def test_a_picture_that_a_capability_made_is_shown_and_other_files_are_downloads
             drawing = client.get(link)
             assert drawing.headers["content-type"] == "application/octet-stream"
             assert drawing.headers["content-disposition"].startswith("attachment; filename*=UTF-8''two.svg")
+            framed = client.get(f"{link}?framed=1").headers
+            assert framed["content-type"] == "image/svg+xml"
+            assert framed["content-security-policy"].startswith("sandbox allow-scripts; default-src 'none'")
             for other in ("../../config.toml", "%2e%2e/%2e%2e/token", "a b", "none.png", "a b/../two.svg/"):
                 assert client.get(shown.replace("a%20b/one.png", other)).status_code in (400, 403, 404), other
