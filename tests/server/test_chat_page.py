@@ -18,7 +18,7 @@ from lxml import html
 
 from satchel.builder.records import Build
 from satchel.errors import ModelRejected, NoSandbox
-from satchel.events import Action, Assistant, Observation, Record, SessionStart, TurnStart
+from satchel.events import Action, Assistant, Event, Observation, Record, SessionStart, TurnStart
 from satchel.memory.show.reasons import shared_word
 from satchel.messages import Message, TextBlock, ToolUseBlock, Usage
 from satchel.models import Call, Reply, ScriptedModel
@@ -218,11 +218,11 @@ def test_a_build_is_shown_from_its_request_on_and_its_question_answered(world: W
     assert builds is not None
     asking = ToolUseBlock(id="c1", name="request_capability", input={"name": "weather"})
     building = {"status": "building", "build_id": "b-first", "capability_id": "c-page"}
-    asked = (
+    asked: tuple[Event, ...] = (
         SessionStart(session_id="asked", cwd="/", provider="scripted", model="scripted", version="0"),
         TurnStart(turn=1, message=Message(role="user", blocks=(TextBlock(text="The weather?"),))),
         Assistant(turn=1, round=1, blocks=(asking,), stop_reason="tool_use", provider="", model="", usage=Usage()),
-        Action(turn=1, round=1, call_id="c1", tool=asking.name, input=asking.input),
+        Action(turn=1, round=1, call_id="c1", tool=asking.name, input={"name": "weather"}),
         Observation(turn=1, round=1, call_id="c1", tool=asking.name, text="{}", data=building),
     )  # fmt: skip
     now = datetime(2026, 11, 23, tzinfo=UTC)
