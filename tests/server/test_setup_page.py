@@ -42,13 +42,15 @@ def model() -> Iterator[Loopback]:
 def form_of(model: Loopback, *, key: str = KEY) -> dict[str, str]:
     """What a user fills in for a model of their own."""
     address = model.url.removeprefix("http://")
-    return {"provider": "own", "base_url": address, "kind": "openai", "name": "", "key": key}
+    return {"base_url": address, "kind": "openai", "name": "", "key": key}
 
 
 @requirement("web-pages:setup")
 def test_a_model_is_tried_kept_and_answers_the_next_message_of_an_open_session(
     world: World, model: Loopback
 ) -> None:
+    name = model.provider
+    variable = f"OWN_{name.upper().replace('-', '_')}_API_KEY"
     with world.client() as program, browser(world) as client:
         session = chat(program, "Are you there?")[0].data["sessionId"]
         home = open_page(client, "/")
@@ -63,38 +65,38 @@ def test_a_model_is_tried_kept_and_answers_the_next_message_of_an_open_session(
 
         taken = send(client, page, "/setup", form_of(model))
         assert taken.status_code == 303
-        assert "own:m-1 answers from now on." in words_of(open_page(client, "/"))
+        assert f"{name}:m-1 answers from now on." in words_of(open_page(client, "/"))
         assert chat(program, "And now?", session_id=session)[-1].data["text"] == "ready"
         for path in ("/setup", "/settings", "/doctor"):
             assert KEY not in client.get(path).text
-        assert "own:m-1 (set by the settings)" in words_of(open_page(client, "/doctor"))
+        assert f"{name}:m-1 (set by the settings)" in words_of(open_page(client, "/doctor"))
         assert "can't answer" not in client.get("/doctor").text
     assert tomllib.loads((world.home / "config.toml").read_text()) == {
-        "model": "own:m-1",
-        "providers": {"own": {"kind": "openai", "base_url": f"{model.url}/v1", "env_api_key": "OWN_API_KEY"}},
+        "model": f"{name}:m-1",
+        "providers": {name: {"kind": "openai", "base_url": f"{model.url}/v1", "env_api_key": variable}},
     }
     holding = [
         path.name for path in world.home.rglob("*") if path.is_file() and KEY.encode() in path.read_bytes()
     ]
     assert holding == ["keys.json"]
-    assert world.satchel.settings.environ.get("OWN_API_KEY") is None
+    assert world.satchel.settings.environ.get(variable) is None
 
     with world.client() as program, browser(world) as client:
         # What was found is offered, and what the settings page chooses is live, too.
         page = open_page(client, "/setup")
         assert [each.get("value") for each in page.xpath("//select[@id='model']//option")] == [
-            "own:m-1",
-            "own:m-2",
+            f"{name}:m-1",
+            f"{name}:m-2",
         ]
-        assert send(client, page, "/setup", {"found": "1", "model": "own:m-2"}).status_code == 303
+        assert send(client, page, "/setup", {"found": "1", "model": f"{name}:m-2"}).status_code == 303
         chat(program, "Who are you?")
         assert model.asked[-1].body["model"] == "m-2"
-        send(client, open_page(client, "/settings"), "/settings", {"model": "own:m-1"})
+        send(client, open_page(client, "/settings"), "/settings", {"model": f"{name}:m-1"})
         assert "Saved: model. Used from now on." in words_of(open_page(client, "/settings"))
         chat(program, "And you?")
         assert model.asked[-1].body["model"] == "m-1"
         for bad in ("file:///etc/passwd", "javascript:x", "models.example.org:443", "8.8.8.8"):
-            answer = send(client, page, "/setup", {"provider": "own", "base_url": bad})
+            answer = send(client, page, "/setup", {"base_url": bad})
             assert "must begin with http" in answer.text
 
 

@@ -175,7 +175,8 @@ class AgentSettings:
 
     max_rounds: int = setting(
         10,
-        "The maximum number of requests to the model in one turn. Then the turn ends and says so.",
+        "The maximum number of requests to the model in one turn. Then the turn ends and says so. If it is not set "
+        "and a budget is, the budget alone ends the turn.",
         low=1,
         high=1000,
     )

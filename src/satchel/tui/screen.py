@@ -578,7 +578,7 @@ class ConversationScreen(App[int]):
             return
         ask = next((ask for ask in self._asks.values() if ask.question.kind == "permission"), None)
         if ask is not None and not text.startswith("/"):
-            ask.refuse(text)
+            ask.hear(text)
             return
         try:
             found = find_command(text.strip())
