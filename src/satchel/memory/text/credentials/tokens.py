@@ -157,7 +157,9 @@ def find_tokens(text: str) -> Iterator[Secret]:
     if "private" in lowered or "putty" in lowered or "LS0tLS1CRUdJTi" in text:
         yield from _key_blocks(text)
     if _LONG.search(text):
-        for match in _token().finditer(text):
+        at = 0
+        while (match := _token().search(text, at)) is not None:
+            at = match.start() + 1  # another may begin in it: two keys that are joined by a dash
             if is_random(match[0]):
                 kind, _ = _TOKENS[(match.lastindex or 0) - 1]
                 yield from spans(kind, [match])
