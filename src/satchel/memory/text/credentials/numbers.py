@@ -88,6 +88,12 @@ _NAMED_PERSON: Final = re.compile(
 _US: Final = re.compile(r"(?<![\w-])(?!000|666|9)\d{3}-(?!00)\d{2}-(?!0000)\d{4}(?![\w-])")
 _SWISS: Final = re.compile(r"(?<![\d.])756[. ]?\d{4}[. ]?\d{4}[. ]?\d{2}(?!\d)")
 _GERMAN: Final = re.compile(r"(?<!\w)\d{2} ?[0-3]\d[01]\d{3} ?[A-Z] ?\d{2} ?\d(?!\w)")
+_AUSTRIAN: Final = re.compile(r"(?<![\w.-])[1-9]\d{3} [0-3]\d[01]\d{3}(?![\w-])(?!\.\d)")
+_BRITISH: Final = re.compile(r"\b[A-CEGHJ-PR-TW-Z][A-CEGHJ-NPR-TW-Z] \d{2} \d{2} \d{2} [A-D]\b")
+_FRENCH: Final = re.compile(
+    r"(?<!\d)[12] ?\d{2} ?(?:0[1-9]|1[0-2]|[2-9]\d) ?\d{2} ?\d{3} ?\d{3} ?\d{2}(?![\d ]\d)"
+)
+_ITALIAN: Final = re.compile(r"\b[A-Z]{6}\d{2}[A-EHLMPRST]\d{2}[A-Z]\d{3}[A-Z]\b")
 
 # The ranges that the networks issue, with the lengths of their numbers.
 _NETWORKS: Final = (
@@ -187,10 +193,31 @@ def _is_german(text: str) -> bool:
     return sum(product // 10 + product % 10 for product in products) % 10 == int(plain[11])
 
 
+def _is_austrian(text: str) -> bool:
+    """By its check digit, the fourth; the day of birth follows it."""
+    digits = [int(char) for char in text if char.isdigit()]
+    is_day = 1 <= digits[4] * 10 + digits[5] <= 31 and 1 <= digits[6] * 10 + digits[7] <= 15
+    weighted = sum(d * w for d, w in zip(digits, (3, 7, 9, 0, 5, 8, 4, 2, 1, 6), strict=True))
+    return is_day and weighted % 11 == digits[3]
+
+
+def _is_french(text: str) -> bool:
+    """By its key, the last two digits."""
+    plain = text.replace(" ", "")
+    return 97 - int(plain[:13]) % 97 == int(plain[13:])
+
+
+def _always(_: str) -> bool:
+    return True
+
+
 _PERSONS: Final[tuple[tuple[re.Pattern[str], Callable[[str], bool]], ...]] = (
-    (_US, lambda _: True),
+    (_US, _always),
+    (_BRITISH, _always),
+    (_ITALIAN, _always),
     (_SWISS, _is_swiss),
     (_GERMAN, _is_german),
+    (_AUSTRIAN, _is_austrian),
+    (_FRENCH, _is_french),
 )
-"""Numbers of persons whose form says what they are, each with its check. Those of other countries are found by the name
-beside them: of 397 labelled secrets, none stands without it."""
+"""Numbers of persons whose form says what they are, each with its check."""
