@@ -116,6 +116,7 @@ async def test_the_words_leave_the_answers_that_repeat_them_and_the_receipt_says
 
 @requirement("memory:forget:unguessable")
 async def test_nobody_can_test_a_guess_against_what_is_kept_of_forgotten_words(tmp_path: Path) -> None:
+    """Neither against what this version keeps, nor against what a database has from an older one."""
     digest = hashlib.sha256(SAID.encode()).hexdigest()
     text = "".join(f"{len(part)}:{part};" for part in ("words", "s1", digest))
     unkeyed = hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
@@ -130,8 +131,14 @@ async def test_nobody_can_test_a_guess_against_what_is_kept_of_forgotten_words(t
             await memory.add(SAID, session="s1")
     database = sqlite3.connect(where)
     kept = [str(row) for row in database.execute("SELECT words_hash FROM memory_tombstones")]
+    with database:
+        database.execute("UPDATE memory_tombstones SET words_hash = ?", (unkeyed,))
     database.close()
     assert unkeyed not in "".join(kept) + (tmp_path / "m.jsonl").read_text()
     assert oct((tmp_path / "forgotten.key").stat().st_mode)[-3:] == "600"
     async with Memory.open(where, embedder="none") as memory:
+        # What the older version knew is still refused.
+        with pytest.raises(Exception, match="forgotten"):
+            await memory.add(SAID, session="s1")
         await memory.add(SAID, session="s2")
+    assert unkeyed.encode() not in where.read_bytes()

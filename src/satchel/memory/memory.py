@@ -56,7 +56,7 @@ from satchel.memory.store.counts import DayCount, TagCount, Ways, read_days, rea
 from satchel.memory.store.decay import DecayCycle
 from satchel.memory.store.discretion_rows import guest_in, name_of
 from satchel.memory.store.filters import Filters
-from satchel.memory.store.forgetting import forget, release
+from satchel.memory.store.forgetting import forget, has_unkeyed, rekey, release
 from satchel.memory.store.graph import Edge, Related, Successor
 from satchel.memory.store.history import Change
 from satchel.memory.store.lifecycle import Edits
@@ -210,7 +210,7 @@ class Memory:
                     second = await _opened(second_embedder, home, clock, stack)
                 dense = arms_of(first, second, database, number, clock, claims)
             hasher = await _hasher(database, home)
-            await _bring_up_to_date(database)
+            await _bring_up_to_date(database, hasher)
             thread = OneThread("satchel-memory")
             stack.callback(thread.close)
             candidates = Candidates(database, number, thread, dense)
@@ -1411,10 +1411,15 @@ async def _hasher(database: Database, home: Path | None) -> WordHasher:
     return hasher
 
 
-async def _bring_up_to_date(database: Database) -> None:
-    """Redo what an older version derived, the words of the lexical index. Remove the arrays that it kept in files."""
+async def _bring_up_to_date(database: Database, hasher: WordHasher) -> None:
+    """Redo what an older version derived: the words of the lexical index, and hashes without a key. Remove the arrays
+    that it kept in files.
+    """
     if database.file is not None:
         rmtree(f"{database.file}.arrays", ignore_errors=True)
     if await database.read(repository.has_old_words):
         while await database.write(lambda connection: repository.reread_words(connection, limit=500)):
             pass
+    if await database.read(has_unkeyed):
+        await database.write(lambda connection: rekey(connection, hasher))
+        await database.scrub()

@@ -29,18 +29,20 @@ from satchel.memory.store.micros import to_micros
 from satchel.memory.store.repository import among, count_up, place_hash, space_changed
 from satchel.memory.store.tables import (
     changes,
+    earlier_words,
     edges,
     memories,
+    spaces,
     tags,
     tombstones,
     vectors,
 )
 from satchel.memory.text import lexicon
 from satchel.memory.text.framing import estimate_tokens
-from satchel.memory.text.hashing import WordHasher
+from satchel.memory.text.hashing import UNKEYED_BELOW, WordHasher
 from satchel.spacing import FORGOTTEN, Finder, normal_form
 
-__all__ = ["drop_sources", "forget", "release"]
+__all__ = ["drop_sources", "forget", "has_unkeyed", "rekey", "release"]
 
 if TYPE_CHECKING:
     from satchel.memory.store.space import Space
@@ -617,3 +619,32 @@ def _tombstone(row: Any, space: int, at: int, changed: int, hasher: WordHasher |
 def _counts(connection: Connection, column: Any, rids: Sequence[int]) -> dict[int, int]:
     query = select(column, func.count()).where(column.in_(among(rids))).group_by(column)
     return {row[0]: row[1] for row in connection.execute(query)}
+
+
+# ---- Hashes that an older version stored without a key
+
+
+def has_unkeyed(connection: Connection) -> bool:
+    """Whether `rekey` has anything to do; asked first, so that opening a store writes nothing."""
+    return any(
+        connection.execute(
+            select(table.c.words_hash)
+            # By space, so that the index serves.
+            .where(table.c.space_id.in_(select(spaces.c.id)), table.c.words_hash < UNKEYED_BELOW)
+            .limit(1)
+        ).first()
+        is not None
+        for table in (tombstones, earlier_words)
+    )
+
+
+def rekey(connection: Connection, hasher: WordHasher) -> None:
+    """Put keyed hashes in the place of those that an older version stored, which a guess could be tested against."""
+    for table in (tombstones, earlier_words):
+        old = connection.execute(
+            select(table.c.words_hash).where(table.c.words_hash < UNKEYED_BELOW).distinct()
+        ).scalars()
+        for digest in list(old):
+            connection.execute(
+                update(table).where(table.c.words_hash == digest).values(words_hash=hasher.rekeyed(digest))
+            )

@@ -13,12 +13,14 @@ from typing import Final
 
 from satchel.errors import StorageUnwritable
 
-__all__ = ["KEY_FILE", "WordHasher"]
+__all__ = ["KEY_FILE", "UNKEYED_BELOW", "WordHasher"]
 
 KEY_FILE: Final = "forgotten.key"
 """The key's file in the home, or beside a database that is opened without one."""
 _KEY_BYTES: Final = 32
 _MARK: Final = "k"
+UNKEYED_BELOW: Final = _MARK
+"""Hashes that an older version stored without a key are hexadecimal digits, which sort before this."""
 
 
 class WordHasher:
@@ -42,7 +44,11 @@ class WordHasher:
         digest = hashlib.sha256(content.encode()).hexdigest()
         where = (session,) if turn is None else (session, str(turn))
         text = "".join(f"{len(part)}:{part};" for part in ("words", *where, digest))
-        return _MARK + self._mac("words", hashlib.blake2b(text.encode(), digest_size=16).hexdigest())
+        return self.rekeyed(hashlib.blake2b(text.encode(), digest_size=16).hexdigest())
+
+    def rekeyed(self, unkeyed: str) -> str:
+        """Turn what an older version stored into what `words` returns now."""
+        return _MARK + self._mac("words", unkeyed)
 
     def _mac(self, purpose: str, text: str) -> str:
         return hmac.new(self._key, f"{purpose}\0{text}".encode(), hashlib.sha256).hexdigest()

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import codecs
 import io
-import json
 import os
 import stat
 from collections.abc import Callable, Iterator, Mapping
@@ -68,11 +67,51 @@ class SourceFile:
     def open(self) -> Iterator[BinaryIO]:
         """Open it as UTF-8; UTF-16 and UTF-32 are detected and converted."""
         with self.opened() as raw:
-            encoding = json.detect_encoding(raw.peek(4)[:4])
-            if encoding == "utf-8-sig":
-                raw.read(len(codecs.BOM_UTF8))
-            plain = encoding.startswith("utf-8")
-            yield raw if plain else codecs.EncodedFile(raw, "utf-8", encoding, errors="replace")
+            head = raw.peek(4)[:4]
+            encoding = _utf_16_or_32(head)
+            if encoding is not None:
+                yield io.BufferedReader(_Recoded(raw, encoding), 1 << 20)
+            else:
+                if head.startswith(codecs.BOM_UTF8):
+                    raw.read(len(codecs.BOM_UTF8))
+                yield raw
+
+
+def _utf_16_or_32(head: bytes) -> str | None:
+    """The encoding that a byte order mark or NUL bytes in the first four bytes show; None for all others."""
+    if head.startswith((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)):
+        return "utf-32"
+    if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return "utf-16"
+    if len(head) == 4 and head[1] == head[3] == 0 and head[0] and head[2]:
+        return "utf-16-le"
+    if len(head) == 4 and head[0] == head[2] == 0 and head[1] and head[3]:
+        return "utf-16-be"
+    return None
+
+
+class _Recoded(io.RawIOBase):
+    """A stream in another encoding as UTF-8; invalid input becomes U+FFFD."""
+
+    def __init__(self, raw: BinaryIO, encoding: str) -> None:
+        self._raw = raw
+        self._decoder = codecs.getincrementaldecoder(encoding)(errors="replace")
+        self._ready = b""
+        self._at_end = False
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: WriteableBuffer, /) -> int:
+        room = memoryview(buffer)
+        while not self._ready and not self._at_end:
+            chunk = self._raw.read(1 << 16)
+            self._at_end = not chunk
+            self._ready = self._decoder.decode(chunk, final=self._at_end).encode("utf-8", "replace")
+        found = self._ready[: len(room)]
+        self._ready = self._ready[len(found) :]
+        room[: len(found)] = found
+        return len(found)
 
 
 class _Guarded(io.RawIOBase):

@@ -1,7 +1,7 @@
-"""Memory: no hash of what was forgotten stays that has no key.
+"""Memory: hashes of what was forgotten are kept only where they are needed.
 
-A guess could be tested against it, and the key is not in the database. What has a place in its session is recognised by
-that; what has none could come back from the same source.
+A guess could be tested against them. Those that are needed are keyed when a store is opened (`forgetting.rekey`),
+because the key is not in the database.
 
 A migration is a record of what was done: it imports nothing of the program, and is never changed once released.
 """
@@ -17,6 +17,6 @@ depends_on = None
 
 
 def upgrade() -> None:
-    op.execute("UPDATE memory_tombstones SET words_hash = NULL")
-    op.execute("DELETE FROM memory_earlier_words")
+    # What has a place in its session is recognised by that.
+    op.execute("UPDATE memory_tombstones SET words_hash = NULL WHERE place_hash IS NOT NULL")
     op.execute("UPDATE memory_changes SET before = '{}' WHERE action = 'forget'")
