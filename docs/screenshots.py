@@ -1,7 +1,7 @@
 """Takes the pictures in docs/images: starts a server on sample data and a scripted model, and opens its pages.
 
-Run it with `make screenshots`; `make screenshots ARGS="chat sessions"` chooses pages. It needs the package playwright and
-Chromium. Any error on a page's console, any request to elsewhere and any page that is wider than its window ends it.
+Run it with `make screenshots`; `make screenshots ARGS="chat sessions"` chooses pages, and ARGS="--every FOLDER" takes all
+pages at 390, 1280 and 1920 pixels, light and dark. It needs the package playwright and Chromium. Any error on a page's console, any request to elsewhere and any page that is wider than its window ends it.
 
 The user, her words and her files are invented.
 """
@@ -16,6 +16,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
+from itertools import product
 from pathlib import Path
 from typing import Final
 
@@ -38,6 +39,7 @@ from satchel.tools.web.chromium import find_chromium
 
 IMAGES: Final = Path(__file__).parent / "images"
 WIDE: Final = (1280, 900)
+WIDEST: Final = (1920, 1080)
 PHONE: Final = (390, 844)
 NOW: Final = datetime(2026, 11, 20, 9, 46, tzinfo=timezone(timedelta(hours=1)))
 
@@ -420,8 +422,10 @@ async def _talk(sessions: OpenSessions, clock: ManualClock) -> str:
         return session.id
 
 
-async def take(sample: Sample, browser: Browser, shots: Sequence[Shot]) -> list[str]:
-    """Take the pictures. Returns what was wrong with the pages."""
+async def take(
+    sample: Sample, browser: Browser, shots: Sequence[Shot], images: Path, *, every: bool
+) -> list[str]:
+    """Take the pictures, `every` one of them or those of the docs. Returns what was wrong with the pages."""
     wrong: list[str] = []
     login = await browser.new_context()
     page = await login.new_page()
@@ -429,8 +433,8 @@ async def take(sample: Sample, browser: Browser, shots: Sequence[Shot]) -> list[
     state, here = await login.storage_state(), page.url.removesuffix("/")
     await login.close()
     for shot in shots:
-        for size, scheme in ((WIDE, "light"), (PHONE, "light"), (WIDE, "dark"), (PHONE, "dark")):
-            if scheme == "dark" and not shot.dark:
+        for size, scheme in product((WIDE, PHONE, WIDEST), ("light", "dark")):
+            if not every and (size == WIDEST or (scheme == "dark" and not shot.dark)):
                 continue
             context = await browser.new_context(
                 viewport={"width": size[0], "height": size[1]},
@@ -449,13 +453,12 @@ async def take(sample: Sample, browser: Browser, shots: Sequence[Shot]) -> list[
             width = await page.evaluate("document.documentElement.scrollWidth")
             if width > size[0]:
                 wrong.append(f"{name}: it is {width} pixels wide")
-            IMAGES.mkdir(exist_ok=True)
             if shot.is_whole:
                 # As high as the page, so that what sticks to the window's edge is at the end.
                 height = await page.evaluate("document.documentElement.scrollHeight")
                 await page.set_viewport_size({"width": size[0], "height": max(size[1], height)})
             await page.evaluate("scrollTo(0, 0)")
-            await page.screenshot(path=IMAGES / f"{name}.png")
+            await page.screenshot(path=images / f"{name}.png")
             await context.close()
             print(f"{name}.png written")
     return wrong
@@ -478,10 +481,14 @@ def _watch(page: Page, url: str, name: str, wrong: list[str]) -> None:
 
 async def main(chosen: Sequence[str]) -> int:
     """Take the pictures that were chosen, or all."""
+    every, images = chosen[:1] == ["--every"], IMAGES
+    if every:
+        images, chosen = Path(chosen[1]), chosen[2:]
     executable = find_chromium("", os.environ)
     if executable is None:
         print("screenshots: Chromium is needed (apt-get install chromium)", file=sys.stderr)
         return 1
+    images.mkdir(exist_ok=True)
     shots = [shot for shot in SHOTS if not chosen or re.split(r"-\d", shot.name)[0] in chosen]
     with tempfile.TemporaryDirectory(prefix="satchel-") as folder:
         async with async_playwright() as playwright, sample(Path(folder)) as there:
@@ -489,7 +496,7 @@ async def main(chosen: Sequence[str]) -> int:
                 executable_path=executable,
                 args=["--no-sandbox", "--disable-gpu", "--force-color-profile=srgb"],
             )
-            wrong = await take(there, browser, shots)
+            wrong = await take(there, browser, shots, images, every=every)
             await browser.close()
     for line in wrong:
         print(f"screenshots: {line}", file=sys.stderr)

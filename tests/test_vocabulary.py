@@ -27,6 +27,7 @@ from satchel.events import (
 )
 from satchel.messages import (
     Block,
+    FileBlock,
     Message,
     TextBlock,
     ThinkingBlock,
@@ -36,6 +37,7 @@ from satchel.messages import (
     block_from_json,
     message_from_json,
     message_to_json,
+    size_of_message,
 )
 from tests.requirements import requirement
 
@@ -171,3 +173,15 @@ def test_a_clock_has_the_offset_and_a_manual_clock_does_not_move() -> None:
     assert clock.now() == before
     clock.advance(90)
     assert ((clock.now() - before).total_seconds(), clock.monotonic_s()) == (90, 90)
+
+
+def test_no_attached_file_counts_as_more_than_is_sent_of_it() -> None:
+    for media_type, size, counted in (
+        ("application/zip", 15 << 20, 200_000),
+        ("application/pdf", 80_000, 10_000),
+        ("text/plain", 80_000, 80_000),
+        ("text/plain", 15 << 20, 200_000),
+    ):
+        file = FileBlock(sha256="a" * 64, media_type=media_type, name="a", size=size)
+        empty = size_of_message(Message(role="user", blocks=(TextBlock(text=""),)))
+        assert size_of_message(Message(role="user", blocks=(file,))) - empty == counted

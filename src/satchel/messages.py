@@ -96,7 +96,7 @@ class FileBlock:
 
     @property
     def small_twin(self) -> FileBlock:
-        """A JPEG of a picture, for those who don't take it as it is: of one that is large, or in another format."""
+        """A JPEG of a picture that is large or in another format: what models get, and browsers where they must."""
         return replace(self, media_type="image/jpeg", name=f"{self.name}.small.jpg")
 
     @property
@@ -241,7 +241,9 @@ _IMAGE_BYTES = 6_400
 """What a picture counts as in a request: 1,600 tokens of four bytes, what Anthropic's documentation gives for the
 largest one that it does not scale down."""
 _DOCUMENT_SHARE = 8
-"""A document counts as its size through this: a guess, which the provider's own count of tokens corrects."""
+"""A PDF or another file counts as its size through this: a guess, which the provider's own count of tokens corrects."""
+MOST_TEXT: Final = 200_000
+"""Characters of a file's text that are sent, about 50,000 tokens; tools read the rest. No file counts as more."""
 _BLOCK_OVERHEAD = 24
 """The bytes of a block's JSON around its text: `{"type":"text","text":""}` and a comma."""
 
@@ -285,7 +287,9 @@ def size_of_message(message: Message) -> int:
 
 
 def _size_of_file(file: FileBlock) -> int:
-    return _IMAGE_BYTES if file.is_picture else file.size // _DOCUMENT_SHARE
+    if file.is_picture:
+        return _IMAGE_BYTES
+    return min(MOST_TEXT, file.size if file.media_type.startswith("text/") else file.size // _DOCUMENT_SHARE)
 
 
 def text_of(blocks: Sequence[Block]) -> str:

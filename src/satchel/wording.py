@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-__all__ = ["LINE_CHARS", "counted", "cut_text", "install_extra", "one_line"]
+__all__ = ["LINE_CHARS", "counted", "cut_text", "install_extra", "one_line", "without_overwritten"]
 
 LINE_CHARS = 400
 """A face cuts lines to its own width; this bounds what it has to look at."""
@@ -28,6 +28,22 @@ def cut_text(text: str, first: int, last: int = 0, *, what: str = "more characte
     end = len(text) - last
     note = f"\n[… {end - first:,} {what} …]" + ("\n" if last else "")
     return text if end - first <= len(note) else text[:first] + note + text[end:]
+
+
+def without_overwritten(text: str) -> str:
+    """What a terminal shows of a text in the end: without what a progress display took back by \\r or \\b."""
+    return "\n".join(map(_in_the_end, text.split("\n"))) if "\r" in text or "\b" in text else text
+
+
+def _in_the_end(line: str) -> str:
+    body = line.rstrip("\r")
+    shown: list[str] = []
+    for character in body.rpartition("\r")[2]:
+        if character != "\b":
+            shown.append(character)
+        elif shown:
+            shown.pop()
+    return "".join(shown) + line[len(body) :]
 
 
 def counted(number: int, one: str, many: str = "") -> str:

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import sys
+from base64 import b64encode
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -17,7 +18,14 @@ import anyio.to_thread
 import pytest
 from acp import PROTOCOL_VERSION, RequestError, connect_to_agent, spawn_agent_process
 from acp.client.connection import ClientSideConnection
-from acp.helpers import embedded_text_resource, image_block, resource_block, resource_link_block, text_block
+from acp.helpers import (
+    embedded_blob_resource,
+    embedded_text_resource,
+    image_block,
+    resource_block,
+    resource_link_block,
+    text_block,
+)
 from acp.schema import (
     AcceptElicitationResponse,
     AllowedOutcome,
@@ -43,12 +51,14 @@ from satchel.runtime.stdio import Lines
 from tests.cli.programs import environ_for
 from tests.requirements import requirement
 from tests.runtime.world import opened, settings_in
+from tests.server.test_attachments import PNG
 from tests.server.world import WORDS, World, chat, serving
 from tests.tools.mcp.conftest import STRANGER
 
 pytestmark = pytest.mark.anyio
 FORMS = ClientCapabilities(elicitation=ElicitationCapabilities(form=ElicitationFormCapabilities()))
 MOST_S = 300
+SHOWN = {"type": "image", "data": b64encode(PNG).decode(), "mimeType": "image/png"}
 
 
 def model(hold: anyio.Event | None = None) -> ScriptedModel:
@@ -61,6 +71,8 @@ def model(hold: anyio.Event | None = None) -> ScriptedModel:
             return Reply(
                 text="Let me see.", calls=[Call(name="bash", input={"command": run[1]}, id=f"c{number}")]
             )
+        if newest == "view":
+            return Reply(calls=[Call(name="file_read", input={"path": "a.png"}, id="v1")])
         if named := re.search(r"call (\w+)", newest):
             return Reply(calls=[Call(name=named[1], input={}, id=f"c{number}")])
         if "change" in newest:
@@ -385,10 +397,20 @@ async def test_what_an_editor_attaches_reaches_the_model_and_is_not_what_the_use
         assert "40 trees" not in kept
         with pytest.raises(RequestError, match="base64"):
             await say(client, id, image_block("?", "image/png"))
-        assert await say(client, id, text_block("Look"), image_block("aGk=", "image/png")) == "end_turn"
-        assert [file.size for file in scripted.requests[-1].messages[-1].files] == [2]
+        paper = resource_block(embedded_blob_resource("file:///home/ann/a%20paper.pdf", "JVBERi3/"))
+        assert (
+            await say(client, id, text_block("Look"), image_block("aGk=", "image/png"), paper) == "end_turn"
+        )
+        files = scripted.requests[-1].messages[-1].files
+        assert [(file.name, file.media_type) for file in files] == [
+            ("picture", "text/plain"),
+            ("a paper.pdf", "application/pdf"),
+        ]
         with pytest.raises(RequestError, match="no text"):
             await say(client, id, "  ")
+        (tmp_path / "work" / "a.png").write_bytes(PNG)
+        assert await say(client, id, "view") == "end_turn"
+        assert editor.of("tool_call_update")[-1]["content"][1]["content"] == SHOWN
 
 
 @requirement("acp:hostile")
@@ -441,6 +463,7 @@ async def test_beside_a_server_the_conversation_is_held_there_and_shared_with_it
         found = find_server(world.home)
         assert found is not None
         settings = settings_in(tmp_path)
+        (tmp_path / "work" / "a.png").write_bytes(PNG)
         async with RemoteHost.connected(found, settings=settings, clock=SystemClock()) as host:
             place = ServedPlace(host)
             async with connected(place, editor) as client:
@@ -458,6 +481,8 @@ async def test_beside_a_server_the_conversation_is_held_there_and_shared_with_it
                     editor.seen = anyio.Event()
                 assert await say(client, id, "count") == "end_turn"
                 assert WORDS in editor.said()
+                assert await say(client, id, "view") == "end_turn"
+                assert editor.of("tool_call_update")[-1]["content"][1]["content"] == SHOWN
                 await client.set_session_mode(session_id=id, mode_id="plan")
                 assert [one.session_id for one in (await client.list_sessions(cwd=cwd)).sessions] == [id]
             # The editor left; the conversation is in the server.

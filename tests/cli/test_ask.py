@@ -12,7 +12,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from satchel.runtime.attaching import named_in, names_completing
+from satchel.runtime.attaching import dropped_in, mentions_of, named_in, names_completing
 from tests.cli.conftest import Run, serving
 from tests.cli.programs import calls, chats, said_to, satchel, scripted, sent_to, speaks, start
 from tests.models.loopback import as_json, loopback
@@ -95,6 +95,25 @@ def test_a_word_names_a_file_only_if_it_is_there(tmp_path: Path) -> None:
         assert named_in(text, tmp_path / "work") == []
     text = '@a.png, @"my notes.txt" @nobody me@a.png mail@a.png @a.png?'
     assert [path.name for path in named_in(text, tmp_path)] == ["a.png", "my notes.txt"]
+    picture, notes = tmp_path / "a.png", tmp_path / "my notes.txt"
+    for pasted in (
+        f"{picture}\n",
+        f"'{picture}' '{notes}' ",
+        f"{picture.as_uri()} {notes.as_uri()}",
+        str(notes),
+    ):
+        dropped = dropped_in(pasted)
+        assert dropped == named_in(f"See {mentions_of(dropped)}.", tmp_path / "work", dropped=dropped) != []
+    for pasted in (
+        f"{picture} is it",
+        f"See {picture}",
+        "/none.png",
+        "'",
+        "/" * 9_000,
+        "@a.png",
+        f"'{picture}\0'",
+    ):
+        assert dropped_in(pasted) == []
 
 
 @requirement("content:attachments:terminal")

@@ -158,7 +158,9 @@ async def test_who_cannot_answer_learns_that_a_build_waits_and_anybody_answers_i
         with suppress(ProcessLookupError, ValueError):
             os.kill(int((home / "locks" / "worker").read_text()), signal.SIGKILL)
         assert how in (await run("capability", "build", "greet", "Greet a city.")).err
-        assert "It waits for your answer: Which greeting?" in (await run("capability", "list")).err
+        listed = await run("capability", "list")
+        assert listed.out.split()[:2] == ["greet", "waiting"]
+        assert "It waits for your answer: Which greeting?" in listed.err
         assert (await run("capability", "show", "greet", "--json")).json["questions"] == ["Which greeting?"]
         assert "has your answer to: Which greeting?" in (await run("capability", "answer", "greet", "2")).err
         with anyio.fail_after(120):

@@ -80,11 +80,14 @@ def test_the_wizard_lists_the_models_at_an_address_to_choose_from(
             screen.see(f"The API is at {server.url}/v1.")
             screen.answer("  1. m-1\n  2. m-2\nNumber or name [1]: ", typed)
             screen.answer("[Y/n]: ")
-            screen.see(f"Satchel 0.1.0 · own:{name}")
+            screen.see(f"Satchel 0.1.0 · {server.provider}:{name}")
             screen.say("Hi")
             screen.see("ready")
         assert said_to(chats(server)[0]) == "Hi"
-    assert written(tmp_path)["providers"]["own"] == {"kind": "openai", "base_url": f"{server.url}/v1"}
+    assert written(tmp_path)["providers"][server.provider] == {
+        "kind": "openai",
+        "base_url": f"{server.url}/v1",
+    }
 
 
 @requirement("cli:wizard:checks")
@@ -98,7 +101,7 @@ def test_the_wizard_asks_again_after_a_typo_and_writes_nothing_before_it_works(t
             screen.answer("Model [", typed)
             screen.see(told)
         screen.answer("Model [", "127.0.0.1:9")
-        screen.see("own at 127.0.0.1:9 cannot be reached")
+        screen.see("127-0-0-1-9 at 127.0.0.1:9 cannot be reached")
         screen.answer("Use it anyway? [y/N]: ", "perhaps")
         screen.see("Please answer y or n.")
         screen.answer("Use it anyway? [y/N]: ", "n")
@@ -114,7 +117,7 @@ def test_the_wizard_asks_again_after_a_typo_and_writes_nothing_before_it_works(t
         screen.answer("[Y/n]: ", "n")
         screen.see("Written to")
         assert screen.leave() == 0
-    assert written(tmp_path)["model"] == "own:m-2"
+    assert written(tmp_path)["model"] == f"{server.provider}:m-2"
     assert written(tmp_path)["memory"] == {"capture": False}
 
 
@@ -131,7 +134,7 @@ def test_the_wizard_asks_for_the_variable_of_a_key_that_an_address_wants(tmp_pat
         screen.answer("[Y/n]: ")
         screen.see("Written to")
         assert screen.leave() == 0
-    assert written(tmp_path)["providers"]["own"]["env_api_key"] == "MY_KEY"
+    assert written(tmp_path)["providers"][server.provider]["env_api_key"] == "MY_KEY"
     assert "right" not in (tmp_path / "home" / "config.toml").read_text()
 
 
@@ -144,11 +147,11 @@ def test_an_endpoint_that_lists_no_models_is_asked_for_an_answer(tmp_path: Path)
         screen.answer("Use it anyway? [y/N]: ")
         screen.answer("Model [", f"{server.url}/v1")
         screen.answer("Name of its model [Enter: default]: ", "m-9")
-        screen.see("Checking own:m-9 …")
+        screen.see(f"Checking {server.provider}:m-9 …")
         screen.answer("[Y/n]: ")
         screen.see("Written to")
         assert screen.leave() == 0
-    assert written(tmp_path)["model"] == "own:m-9"
+    assert written(tmp_path)["model"] == f"{server.provider}:m-9"
 
 
 @requirement("cli:wizard:checks")
@@ -192,9 +195,10 @@ def test_a_key_can_be_pasted_and_is_neither_shown_nor_in_the_settings(tmp_path: 
         screen.see("Written to")
         assert screen.leave() == 0
         assert "sk-right" not in screen.text
+    variable = f"OWN_{server.provider.upper().replace('-', '_')}_API_KEY"
     kept = tmp_path / "home" / "keys.json"
-    assert (kept.stat().st_mode & 0o777, json.loads(kept.read_text())) == (0o600, {"OWN_API_KEY": "sk-right"})
-    assert written(tmp_path)["providers"]["own"]["env_api_key"] == "OWN_API_KEY"
+    assert (kept.stat().st_mode & 0o777, json.loads(kept.read_text())) == (0o600, {variable: "sk-right"})
+    assert written(tmp_path)["providers"][server.provider]["env_api_key"] == variable
 
 
 @requirement("cli:chat:slash")
@@ -234,12 +238,17 @@ def test_an_answer_is_laid_out_as_it_comes_and_plain_with_no_color(tmp_path: Pat
     [("one\\", ENTER, "two", ENTER), ("one", ALT_ENTER, "two", ENTER), ("\x1b[200~one\ntwo\x1b[201~", ENTER)],
     ids=["backslash", "Alt-Enter", "paste"],
 )
-def test_a_message_may_have_several_lines(tmp_path: Path, keys: tuple[str, ...]) -> None:
+def test_a_message_may_have_several_lines_and_a_file_that_is_dragged_to_it(
+    tmp_path: Path, keys: tuple[str, ...]
+) -> None:
+    (note := tmp_path / "a note.txt").write_text("Nine years.")
     with serving(scripted(speaks("Read."))) as server, terminal(tmp_path, "chat", server=server) as screen:
         screen.see("›")
-        screen.type(*keys)
+        screen.type(f"\x1b[200~'{note}'\x1b[201~", *keys)
         screen.see("Read.")
-    assert said_to(chats(server)[0]) == "one\ntwo"
+    [sent, said] = [part["text"] for part in chats(server)[0].body["messages"][-1]["content"]]
+    assert sent == "[a note.txt]\nNine years."
+    assert said.startswith(f'@"{note}" one\ntwo\n')
 
 
 @requirement("cli:chat:interrupt")

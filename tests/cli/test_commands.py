@@ -362,15 +362,6 @@ def test_doctor_reports_every_part(run: Run) -> None:
     assert run("doctor").out.count("\n") == len(ran.json)
 
 
-@requirement("memory:surface:associations-broken")
-def test_doctor_names_a_broken_file_of_associations(run: Run, tmp_path: Path) -> None:
-    assert run("doctor").code == 0
-    (tmp_path / "home" / "associations.json").write_text('{"topics": 3', encoding="utf-8")
-    checks = {check["part"]: check for check in run("doctor", "--json").json}
-    assert checks["associations"]["state"] == "warning"
-    assert "associations.json is not used" in checks["associations"]["text"]
-
-
 def test_doctor_says_that_a_sandbox_is_unknown_and_goes_on(run: Run) -> None:
     ran = run("doctor", "--json", environ={"SATCHEL_SANDBOX_BACKEND": "bublewrap"})
     checks = {check["part"]: check for check in ran.json}

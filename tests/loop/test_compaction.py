@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from satchel.errors import ContextOverflow, ModelUnavailable
 from satchel.events import Compaction, Event, Notice
 from satchel.loop import PrefixWatch, TokenEstimator, TurnLimits, compact
-from satchel.messages import Block, Message, TextBlock, ToolResultBlock, ToolUseBlock, Usage
+from satchel.messages import Block, FileBlock, Message, TextBlock, ToolResultBlock, ToolUseBlock, Usage
 from satchel.models.port import ModelRequest
 from satchel.models.scripted import Call, Reply, ScriptedModel
 from tests.loop.rules import history_problems
@@ -49,17 +49,20 @@ async def test_older_messages_become_a_summary_that_the_model_writes_with_the_fo
         [Reply(text="Mara must not eat shellfish.", usage=Usage(input_tokens=500, output_tokens=9))],
         context_window=10_000,
     )
+    boiler = FileBlock(sha256="a" * 64, media_type="image/png", name="boiler.png", size=3)
+    seen = Message(role="user", blocks=(boiler, boiler, *TALK[0].blocks))
     event = await compact(
-        TALK,
+        (seen, *TALK[1:]),
         model=model,
         turn=3,
         trigger="manual",
         emit=nothing,
         estimator=TokenEstimator(),
         focus="the allergies",
+        read_file={boiler: b"png"}.get,
     )
     assert event is not None
-    assert event.messages[1:] == TALK[3:]
+    assert event.messages[1:] == TALK[1:]
     note = event.messages[0].blocks[0]
     assert isinstance(note, TextBlock)
     assert note.origin == "notice"
@@ -71,6 +74,10 @@ async def test_older_messages_become_a_summary_that_the_model_writes_with_the_fo
     assert request.tools == ()
     assert "allergic to shellfish" in request.messages[0].blocks[0].text  # type: ignore[union-attr]
     assert request.messages[0].blocks[0].text.endswith("above all: the allergies")  # type: ignore[union-attr]
+    # It describes the pictures, which the summary replaces.
+    assert request.messages[0].files == (boiler,)
+    assert request.read_file is not None
+    assert request.read_file(boiler) == b"png"
     assert history_problems(event.messages) == []
 
 

@@ -129,7 +129,7 @@ async def test_an_unknown_tool_is_named_with_those_that_resemble_it() -> None:
     outcome = await world.run()
     assert [step.result for step in outcome.steps] == [
         "Unknown tool: file_raed. Did you mean file_read?",
-        "Unknown tool: zzz. The tools are: file_read, bash.",
+        "Unknown tool: zzz. Call only tools that you were given.",
     ]
     assert world.of(Action) == []
 

@@ -285,7 +285,7 @@ async def test_no_call_sees_or_changes_another_users_or_scopes_memories(tmp_path
                 "tags",
                 "write",
             }
-            known |= {"distill", "reindex", "checkup", "check", "repair", "export", "calibrate", "import"}
+            known |= {"distill", "reindex", "checkup", "check", "repair", "export", "import"}
             public = [name for name, _ in inspect.getmembers(Memory) if not name.startswith("_")]
             assert [name for name in public if name.split("_")[0] not in known] == []
         left: list[MemoryRecord] = []

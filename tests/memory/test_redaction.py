@@ -39,6 +39,12 @@ def test_every_secret_of_the_labelled_sets_is_taken_out(text: str, secret: str) 
 
 
 @requirement("memory:capture:redacted")
+def test_of_two_keys_that_are_joined_nothing_is_left() -> None:
+    secret = "a1b2c3d4" * 6
+    assert "3d4" not in redact(f"tskey-auth-{secret}--sk_{secret}")
+
+
+@requirement("memory:capture:redacted")
 def test_no_innocent_text_is_taken_for_a_secret() -> None:
     innocent = (*INNOCENT, *HARMLESS, *MORE_HARMLESS, *LATER_HARMLESS, *UNSPELLED)
     assert [text for text in innocent if any(True for _ in candidates(text))] == []

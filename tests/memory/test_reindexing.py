@@ -118,9 +118,7 @@ async def told(memory: Memory) -> str:
 
 
 @requirement("memory:embedder:calibrated")
-async def test_an_embedder_is_calibrated_by_the_program_at_its_first_use_and_when_asked(
-    tmp_path: Path,
-) -> None:
+async def test_an_embedder_is_calibrated_by_the_program_at_its_first_use(tmp_path: Path) -> None:
     async with Database.open(tmp_path / "m.db") as database:
         unknown = Counting("unknown")
         async with Memory.open(database, embedder=unknown, back_fill=False) as memory:
@@ -132,11 +130,6 @@ async def test_an_embedder_is_calibrated_by_the_program_at_its_first_use_and_whe
         async with Memory.open(database, embedder=unknown, back_fill=False) as memory:
             await memory.surface("Is the boat blue?")
             assert len(unknown.queries) == 3 + 164
-            found = (await memory.reindex(calibrate=True)).calibration
-            assert len(unknown.queries) == 3 + 2 * 164
-        assert found is not None
-        assert (found.examples, 0 < found.mean < 1, 0 < found.deviation < 1) == (164, True, True)
-        assert 0.5 < found.told_apart <= 1
 
 
 async def test_without_an_embedder_there_is_nothing_to_make() -> None:

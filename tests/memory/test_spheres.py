@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -56,36 +54,20 @@ async def test_what_is_about_a_person_alone_is_shown_where_that_person_is_named(
         assert await shown(memory, "Which gift does Ben like?", spheres=["leisure"]) == []
 
 
-def axes(texts: Sequence[str], role: str) -> list[list[float]]:
-    """A toy embedder: what is about the garden, about politics, and about neither."""
-    words = (("garden", "tomato"), ("council", "party"))
-    found = [[float(any(word in text for word in some)) for some in words] for text in texts]
-    return [[*row, 1.0 if not any(row) else 0.1] for row in found]
-
-
 @requirement("memory:spheres:likeness")
-async def test_what_a_message_opens_is_judged_by_likeness_to_statements_of_the_table(tmp_path: Path) -> None:
-    own = {
-        "topics": {
-            "beds": {"sphere": "home", "examples": ["I have a garden."]},
-            "votes": {"sphere": "belief", "examples": ["I am in the party."]},
-        },
-        "situations": {"spring": {"examples": ["Sow tomatoes."], "topics": {"beds": 1.0, "votes": 0.1}}},
-    }
-    (tmp_path / "associations.json").write_text(json.dumps(own))
-    async with Memory.open(
-        tmp_path / "m.db", embedder=axes, home=tmp_path, clock=ManualClock(), back_fill=False
-    ) as memory:
-        said = await memory.add("My brother gives tulips to the party.", spheres=["belief"])
-        await memory.add("My brother gives tulips to the council.")
-        await memory.embed_pending()
-        message = "Does my brother give tulips for the garden?"
+async def test_what_a_message_opens_is_judged_by_likeness_to_statements_of_the_table(
+    minilm_home: Path,
+) -> None:
+    async with Memory.open(":memory:", home=minilm_home, clock=ManualClock(), back_fill=False) as memory:
+        said = await memory.add("My brother pays his landlord for the prayer room.", spheres=["belief"])
+        await memory.add("My brother pays his landlord for the garage.")
+        message = "Can my brother sue his landlord about the invoice?"
         recalled = await memory.recall(message, threshold=0.0)
         why = "belongs to belief, which the message is not about"
         assert [reason for hit, reason in recalled.left_out if hit.memory.id == said] == [why]
         # A memory that nobody gave a sphere stays.
         assert [hit.memory.content for hit in recalled.context.memories] == [
-            "My brother gives tulips to the council."
+            "My brother pays his landlord for the garage."
         ]
 
 

@@ -60,6 +60,11 @@ class Loopback:
         self.hung_up = anyio.Event()
 
     @property
+    def provider(self) -> str:
+        """What the provider at its address is called."""
+        return self.url.removeprefix("http://").replace(".", "-").replace(":", "-")
+
+    @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 

@@ -789,7 +789,7 @@ async def test_a_tools_result_shows_its_files_to_a_model_that_sees_and_else_says
 @requirement("content:models")
 async def test_a_picture_that_is_too_large_for_the_provider_is_named_instead(tmp_path: Path) -> None:
     said = Message(role="user", blocks=(PICTURE,))
-    asked = request(said, read_file=lambda _: bytes(4_000_000))
+    asked = request(said, read_file={PICTURE: bytes(4_000_000)}.get)
     answers = [as_events(messages("Hi"))]
     async with loopback(answers) as server, model_at(server, "anthropic", tmp_path) as model:
         await ask(model, asked)

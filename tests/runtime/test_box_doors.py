@@ -299,6 +299,7 @@ async def test_programs_on_path_are_offered_once_and_work_with_what_they_need(tm
             assert words in said
         assert "PRIVATE" not in said
         await one.bash("alone")
+        assert not one.session.untrusted, "programs on PATH are no more from outside than those of the system"
         shown = (
             f"{tmp_path}/.local/bin, {tmp_path}/.version, {tmp_path}/opt/tool/bin, {tmp_path}/opt/tool/lib"
         )

@@ -8,7 +8,7 @@ import pytest
 
 from satchel.clock import ManualClock
 from satchel.messages import Usage
-from satchel.models import Reply, ScriptedModel
+from satchel.models import Call, Reply, ScriptedModel
 from satchel.models.embedding import HashingEmbedder
 from satchel.runtime import Satchel
 from tests.requirements import requirement
@@ -23,7 +23,8 @@ ANSWER = Reply(text="Yes.", usage=Usage(input_tokens=1, output_tokens=1, cost_us
 @requirement("loop:budget:day")
 async def test_what_a_session_spent_last_week_leaves_todays_budget_alone(tmp_path: Path) -> None:
     clock = ManualClock()
-    model = ScriptedModel([ANSWER] * 9)
+    rounds = [Reply(calls=[Call(name=f"none_{number}", input={})]) for number in range(11)]
+    model = ScriptedModel([*[ANSWER] * 5, *rounds, "Done."])
     settings = settings_in(tmp_path, budget__day_usd=1.0)
     async with Satchel.open(settings, model=model, embedder=HashingEmbedder(), clock=clock) as satchel:
         first = await satchel.session()
@@ -39,3 +40,5 @@ async def test_what_a_session_spent_last_week_leaves_todays_budget_alone(tmp_pat
         assert (await other.run_turn("f")).status == "limit"
         clock.advance(DAY_S)
         assert (await other.run_turn("g")).status == "done"
+        # As many rounds as the work needs: the budget is the limit.
+        assert (await other.run_turn("h")).text == "Done."

@@ -333,6 +333,7 @@ async def test_the_user_approves_changes_and_rolls_back_a_capability_in_the_conv
             if message.payload.get("status") == "waiting":
                 waits = (await run("/capability")).lines[-1].text
                 assert waits.startswith("greet waits for your answer: Do you allow this")
+                assert (await line("/capability")).startswith("greet  waiting")
                 assert await line("/answer no") == "The Builder of greet has your answer."
         assert (await line("/capability")).startswith("greet  proposed")
         asked = await run("/capability approve greet")

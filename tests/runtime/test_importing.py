@@ -30,6 +30,7 @@ from satchel.server.mcp.resources import Resources, session_uri
 from satchel.server.mcp.skills import ServedSkills
 from satchel.sessions import FORGOTTEN, to_markdown
 from satchel.sessions.branches import versions
+from satchel.sessions.files import FileLogs
 from satchel.sessions.journal import FileJournal
 from tests.postgresql import server_of
 from tests.requirements import requirement
@@ -115,17 +116,20 @@ def claude(where: Path) -> Path:
     return where
 
 
-def gemini(where: Path) -> Path:
+def gemini(where: Path, *, without: str = "nothing", more: Sequence[dict[str, Any]] = ()) -> Path:
     def asked(time: str, title: str, html: str) -> dict[str, Any]:
-        return {"header": "Gemini Apps", "title": title, "time": time, "safeHtmlItem": [{"html": html}]}
+        (where.parent / f"{time[:10]}-{len(html)}.png").write_bytes(PNG + html.encode())
+        answer = {"safeHtmlItem": [{"html": html}], "attachedFiles": [f"{time[:10]}-{len(html)}.png"]}
+        return {"header": "Gemini Apps", "title": title, "time": time, **answer}
 
     found = [
+        *more,
         asked("2025-07-02T09:00:00Z", "Prompted And the sun?", "<p>A star.</p>"),
         asked("2025-07-01T10:05:00Z", "Prompted How heavy?", "<ul><li>7.3e22 kg</li></ul>"),
         asked("2025-07-01T10:00:00Z", "Prompted How far is the moon?", "<p>About <b>384,400 km</b>.</p>"),
         {"header": "Gemini Apps", "title": "Used Gemini Apps", "time": "2025-07-01T09:00:00Z"},
     ]
-    where.write_text(json.dumps(found))
+    where.write_text(json.dumps([one for one in found if without not in one["title"]]))
     return where
 
 
@@ -148,6 +152,10 @@ async def take(satchel: Satchel, where: Path, **options: Any) -> ImportReport:
 async def shown(satchel: Satchel, id: str) -> str:
     log = await satchel.sessions.load(id)
     return to_markdown(await satchel.sessions.info(id), log.records)
+
+
+def pictures(folder: Path) -> list[Path]:
+    return list((folder / "home" / "sessions").rglob("*.png"))
 
 
 def holding(home: Path, words: bytes) -> list[Path]:
@@ -232,6 +240,16 @@ async def test_exports_of_claude_and_gemini_become_conversations(tmp_path: Path)
         moon = await shown(satchel, infos[1].id)
         assert "About **384,400 km**." in moon
         assert "- 7.3e22 kg" in moon
+        # What was deleted there, or kept for so long only, leaves a conversation that begins later.
+        late = gemini(tmp_path / "MyActivity.json", without="moon")
+        assert dict((await take(satchel, late)).conversations) == {"known": 2}
+        assert len(await satchel.sessions.list()) == 3
+        more = {"header": "Gemini Apps", "title": "Prompted How old?", "time": "2025-07-01T10:09:00Z"}
+        await take(satchel, gemini(late, without="moon", more=[more]))
+        assert len(pictures(tmp_path)) == 4
+        assert satchel.memory is not None
+        await satchel.forget([one.id for one in await satchel.memory.list() if "heavy" in one.content])
+        assert len(pictures(tmp_path)) == 2
         turn = await (await satchel.session(infos[0].id)).run_turn("And the roses?")
         assert "user: My tomatoes are yellow. (1) | assistant: They lack magnesium." in turn.text
 
@@ -278,6 +296,34 @@ async def test_memories_that_were_imported_before_get_their_conversation_without
         assert await satchel.memory.count() == known
         assert "There it sits." in await shown(satchel, ID)
     assert holding(tmp_path / "home", b"Vesuvius") == []
+
+
+@requirement("sessions:imported:again")
+async def test_more_conversations_and_pictures_are_looked_for_no_more_often(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def export(numbers: range, nodes: Sequence[Mapping[str, Any]], current: str) -> Path:
+        place = chatgpt(tmp_path / "export.zip", nodes, current=current)
+        with zipfile.ZipFile(place) as archive:
+            text = archive.read("conversations.json").decode()[1:-1]
+        many = ",".join(text.replace("000000000001", f"{number:012}") for number in numbers)
+        with zipfile.ZipFile(place, "w") as archive:
+            archive.writestr("conversations.json", f"[{many}]")
+            archive.writestr("file-Abc1-loaf.png", PNG)
+        return place
+
+    found = []
+    async with opened(tmp_path, echo()) as satchel:
+        for numbers in (range(1), range(10, 13)):
+            for nodes, current, outcome in ((FIRST, "a2", "new"), ((*FIRST, *LATER), "a3", "longer")):
+                place = export(numbers, nodes, current)
+                with monkeypatch.context() as counting:
+                    lists, opens = Mock(wraps=FileLogs.paths), Mock(wraps=zipfile.ZipFile)
+                    counting.setattr(FileLogs, "paths", lambda *given, lists=lists: lists(*given))
+                    counting.setattr(zipfile, "ZipFile", opens)
+                    assert dict((await take(satchel, place)).conversations) == {outcome: len(numbers)}
+                found.append((outcome, lists.call_count, opens.call_count))
+    assert found[:2] == found[2:]
 
 
 @requirement("sessions:imported:agents")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -16,6 +17,7 @@ import pytest
 
 from satchel.errors import SandboxError
 from satchel.sandbox import process
+from satchel.sandbox.detached import start_working, work_lock
 from satchel.sandbox.process import MARK, REPORT_FD, Captured, ProcessResult, StreamName, run_process
 from tests.requirements import requirement
 from tests.sandbox.lifeline import Lifeline
@@ -213,3 +215,31 @@ async def test_the_interpreters_exit_ends_what_still_runs(tmp_path: Path, lifeli
         interpreter.communicate(b"\n")
     await lifeline.let_go()
     assert interpreter.returncode == 0
+
+
+@pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="waits for a process that is not its own")
+def test_work_is_started_once_and_again_as_soon_as_a_start_has_died(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told, worker = tmp_path / "told", tmp_path / "worker"
+    os.mkfifo(told)
+    worker.write_text(f"#!/bin/sh\necho $$ > {told}\nexec sleep 60\n")
+    worker.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(worker))
+
+    def start() -> None:
+        start_working(tmp_path / "home", "work", ENVIRON, (), log="log")
+
+    for _ in range(2):
+        start()
+        start()  # one is just starting
+        (pid,) = map(int, told.read_text().split())
+        dies = os.pidfd_open(pid)
+        os.kill(pid, signal.SIGKILL)
+        assert select.select([dies], [], [], 5)[0]
+        os.close(dies)
+    lock = work_lock(tmp_path / "home", "work")
+    assert lock is not None
+    start()  # one works
+    assert [path.name for path in (tmp_path / "home" / "locks").iterdir()] == ["work"]
+    lock.release()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import b64decode
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from pydantic import TypeAdapter
 
 from satchel.errors import StorageError
 from tests.requirements import requirement
+from tests.server.test_attachments import PNG, asked
 from tests.server.world import World, serving
 
 EVENT: TypeAdapter[Any] = TypeAdapter(Event)
@@ -50,7 +52,7 @@ def run(client: httpx2.Client, thread: str, *messages: Any, **more: Any) -> list
     return events
 
 
-def user(text: str, id: str = "u1") -> Any:
+def user(text: Any, id: str = "u1") -> Any:
     return {"id": id, "role": "user", "content": text}
 
 
@@ -74,7 +76,9 @@ def texts(events: list[Any]) -> list[str]:
 
 
 @requirement("http:agui")
-def test_a_thread_goes_on_in_one_session_whatever_history_the_front_end_sends(client: httpx2.Client) -> None:
+def test_a_thread_goes_on_in_one_session_whatever_history_the_front_end_sends(
+    world: World, client: httpx2.Client
+) -> None:
     first = run(client, "t1", user("My bicycle is red."))
     assert texts(first) == ["I see."]
     end = first[-1]
@@ -84,6 +88,12 @@ def test_a_thread_goes_on_in_one_session_whatever_history_the_front_end_sends(cl
     second = run(client, "t1", user("My bicycle is red."), answer, user("What was said?", "u2"))
     assert texts(second) == ["user: My bicycle is red. | assistant: I see."]
     assert (second[-1].result["sessionId"], second[-1].result["turn"]) == (end.result["sessionId"], 2)
+    label = {"type": "image", "source": {"type": "data", "value": "aGk=", "mimeType": "image/png"}}
+    run(client, "t2", user([label, {"type": "text", "text": "What is it?"}]))
+    assert [file.size for file in asked(world, "What is it?")] == [2]
+    (world.satchel.settings.cwd / "a.png").write_bytes(PNG)
+    [result] = [event for event in run(client, "t3", user("view")) if event.type == "TOOL_CALL_RESULT"]
+    assert b64decode(result.content[1].source.value) == PNG
     other = run(client, "t2", user("Hello"))
     assert other[-1].result["sessionId"] != end.result["sessionId"]
 
@@ -171,6 +181,8 @@ def test_failures_are_errors_of_the_run_or_of_the_request(client: httpx2.Client,
         ({}, 422),
         ({"threadId": "x", "runId": "r", "messages": []}, 400),
         ({"threadId": "x", "runId": "r", "messages": [{"role": "wizard"}]}, 400),
+        ({"threadId": "x", "runId": "r", "messages": [user([{"type": "image", "source": {"type": "data", "value": "?"}}])]}, 400),
+        ({"threadId": "x", "runId": "r", "messages": [user([{"type": "image", "source": {"type": "url", "value": "file:///etc/passwd"}}])]}, 400),
         ({"threadId": "x", "runId": "r", "messages": [user("x")], "resume": [{"interruptId": "i"}]}, 422),
         ({"threadId": "nope", "runId": "r", "messages": [], "resume": [{"interruptId": "i", "status": "resolved"}]}, 404),
     ]:  # fmt: skip

@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import docx
 import httpx2
 import pytest
 from PIL import Image
@@ -16,10 +17,11 @@ from pillow_heif import register_heif_opener
 
 from satchel.errors import UsageError
 from satchel.messages import FileBlock
-from satchel.models.anthropic.wire import MOST_PICTURE
-from satchel.models.files import part_of
+from satchel.models.files import MOST_PICTURE, part_of
 from satchel.sessions.attachments import MOST_BYTES, Uploads
 from satchel.tools.kept import media_type_of
+from satchel.tools.pictures.shrinking import SMALL_BYTES
+from tests.cli.test_documents import pdf
 from tests.requirements import requirement
 from tests.server.browsers import browser, open_page
 from tests.server.world import World, chat, events_in
@@ -80,6 +82,30 @@ def test_a_file_is_sent_then_named_by_a_message_and_is_gone_when_that_is_forgott
     assert not [
         path for path in files_of(world) if PNG in path.read_bytes() or path.read_bytes() == b"a,b\n1,2\n"
     ]
+
+
+@requirement("content:attachments:documents")
+def test_a_model_that_takes_no_documents_gets_what_an_attached_one_says(
+    world: World, client: httpx2.Client
+) -> None:
+    letter = docx.Document()
+    letter.add_heading("Warranty")
+    letter.add_paragraph("The compressor is covered for nine years.")
+    letter.save(out := io.BytesIO())
+    files = [sent(client, out.getvalue(), "w.docx"), sent(client, pdf(["Close the valve."]), "a paper")]
+    files.append(sent(client, b"PK\3\4", "x.docx"))
+    chat(client, "How long is it covered?", attachments=files)
+    model: Any = world.satchel.parts.models.given
+    request = next(r for r in reversed(model.requests) if "How long" in r.messages[-1].text)
+    word, paper, _ = (
+        part_of(file, request.read_file, takes="pictures") for file in request.messages[-1].files
+    )
+    assert word.content == "[w.docx]\n[Warranty]\nThe compressor is covered for nine years.\n"
+    assert paper.content == "[a paper]\n[page 1: Chapter 1]\nClose the valve.\n"
+    [notice] = [one for one in world.satchel.notices if one.part == "documents"]
+    assert notice.text.startswith(
+        "The model can't be sent what x.docx says. x.docx could not be read. It is damaged"
+    )
 
 
 @requirement("content:attachments")
@@ -175,7 +201,7 @@ def test_photos_of_phones_and_scans_reach_the_model_and_the_page_as_jpegs(
     request = next(r for r in reversed(model.requests) if "Four of the boiler." in r.messages[-1].text)
     page = client.get(f"/chat/{id}").text
     for file in request.messages[-1].files:
-        part = part_of(file, request.read_file, takes="all", most_picture=MOST_PICTURE)
+        part = part_of(file, request.read_file, takes="all")
         assert (part.kind, part.media_type) == ("picture", "image/jpeg"), file.name
         with Image.open(io.BytesIO(base64.b64decode(part.content))) as seen:
             assert seen.size == (32, 24)
@@ -187,7 +213,7 @@ def test_photos_of_phones_and_scans_reach_the_model_and_the_page_as_jpegs(
 
 
 @requirement("content:smaller")
-def test_a_large_picture_reaches_a_provider_that_takes_less_and_leaves_nothing(
+def test_a_large_picture_reaches_models_as_a_smaller_one_and_leaves_nothing(
     world: World, client: httpx2.Client
 ) -> None:
     out = io.BytesIO()
@@ -195,18 +221,18 @@ def test_a_large_picture_reaches_a_provider_that_takes_less_and_leaves_nothing(
     assert len(out.getvalue()) > MOST_PICTURE
     exploding = b"\x89PNG\r\n\x1a\n" + bytes(4_000_000)
     files = [sent(client, out.getvalue(), "large.png"), sent(client, exploding, "broken.png")]
+    Image.new("RGB", (2600, 40)).save(wide := io.BytesIO(), "PNG")
+    files.append(sent(client, wide.getvalue(), "wide.png"))
     id = chat(client, "The big ones.", attachments=files)[0].data["sessionId"]
     model: Any = world.satchel.parts.models.given
     request = next(r for r in reversed(model.requests) if "The big ones." in r.messages[-1].text)
-    large, broken = request.messages[-1].files
-    part = part_of(large, request.read_file, takes="all", most_picture=MOST_PICTURE)
-    assert (part.kind, part.media_type) == ("picture", "image/jpeg")
-    with Image.open(io.BytesIO(base64.b64decode(part.content))) as small:
-        assert small.size == (1100, 1100)
-    # A provider that takes it gets it as it is.
-    whole = part_of(large, request.read_file, takes="all", most_picture=20_000_000)
-    assert base64.b64decode(whole.content) == out.getvalue()
-    other = part_of(broken, request.read_file, takes="all", most_picture=MOST_PICTURE)
+    large, broken, screenshot = request.messages[-1].files
+    for file, size in ((large, (1100, 1100)), (screenshot, (2000, 31))):
+        part = part_of(file, request.read_file, takes="all")
+        assert (part.kind, part.media_type) == ("picture", "image/jpeg")
+        with Image.open(io.BytesIO(content := base64.b64decode(part.content))) as small:
+            assert (small.size, len(content) <= SMALL_BYTES) == (size, True)
+    other = part_of(broken, request.read_file, takes="all")
     assert "more than the 3.7 MB that you can be sent" in other.content
     [notice] = [one for one in world.satchel.notices if one.part == "pictures"]
     assert notice.text.startswith("broken.png has 4 MB, which some providers don't take")

@@ -12,6 +12,7 @@ import pytest
 
 from satchel.builder.asking import consent_id
 from satchel.builder.records import Build
+from satchel.capabilities import Wanted
 from tests.capabilities.world import GREET, cases
 from tests.requirements import requirement
 from tests.server.browsers import browser, open_page, read, said, send, words_of
@@ -260,11 +261,13 @@ def test_a_build_is_followed_on_its_page_and_its_question_is_answered(
     assert builds is not None
     now = world.satchel.clock.now()
 
-    async def begin() -> None:
+    async def begin() -> str:
+        wanted = Wanted(name="train_watch", description="When the next train leaves.")
+        requested = await builds.catalogue.request(wanted, model="", build_id="wb-1")
         await builds.queue.add(
             Build(
                 id="wb-1",
-                capability_id="wc-1",
+                capability_id=requested.capability.id,
                 name="train_watch",
                 kind="build",
                 task="Build it.",
@@ -279,8 +282,10 @@ def test_a_build_is_followed_on_its_page_and_its_question_is_answered(
         tell = partial(builds.queue.tell, "wb-1")
         await tell(id="p1", type="progress", payload={"text": "Wrote <b>main.py</b>."})
         await tell(id="q1", type="question", payload={"text": "Which station?", "options": ["Ulm", "Bonn"]})
+        return requested.capability.id
 
-    world.call(begin)
+    capability = world.call(begin)
+    assert "Not built yet Waits for you" in words_of(open_page(client, "/capabilities?show=attention"))
     at = "/builds/wb-1"
     page = open_page(client, at)
     assert "Wrote <b>main.py</b>." in page.cssselect(".steps")[0].text_content()
@@ -308,6 +313,7 @@ def test_a_build_is_followed_on_its_page_and_its_question_is_answered(
     forged = send(client, page, f"{at}/answer", {"question": "q9", "answer": "x"})
     assert forged.status_code == 404
     world.call(partial(builds.queue.end, "wb-1", "failed", "The page wants a login."))
+    world.call(partial(builds.catalogue.remove, capability))
     ended = open_page(client, at)
     assert "Failed" in words_of(ended)
     assert "data-running" not in ended.get_element_by_id("build").attrib

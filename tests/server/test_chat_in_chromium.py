@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import threading
+from base64 import b64encode
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -27,6 +28,7 @@ from satchel.runtime.serving import serving as serving_in
 from satchel.tools.web.chromium import find_chromium, has_playwright
 from tests.requirements import requirement
 from tests.server.browsers import WAIT_MS, logged_in_window
+from tests.server.test_attachments import PNG
 from tests.server.world import Held, World, serving
 
 CHROMIUM = find_chromium("", os.environ)
@@ -411,6 +413,14 @@ def test_every_page_fits_a_phone_and_passes_axe_light_and_dark(chromium: Browser
             assert found.violations_count == 0, f"{address}: {found.generate_report()}"
 
 
+PASTED = """([kind, field, base64]) => {
+  const bytes = Uint8Array.from(atob(base64), (character) => character.charCodeAt(0));
+  const data = new DataTransfer();
+  data.items.add(new File([bytes], `${kind}.png`, { type: "image/png" }));
+  const event = new Event(kind, { bubbles: true, cancelable: true });
+  Object.defineProperty(event, field, { value: data });
+  document.getElementById("message").dispatchEvent(event);
+}"""
 SPEECH = """
 window.SpeechRecognition = class {
   constructor() { window.heard = this; }
@@ -552,7 +562,8 @@ def process(folder: Path, how: str) -> Iterator[tuple[subprocess.Popen[str], str
 
 
 @requirement("plan:faces")
-def test_a_button_approves_a_plan_and_the_next_message_is_sent_in_its_mode(
+@requirement("content:attachments:page")
+def test_a_button_approves_a_plan_and_the_next_message_is_sent_in_its_mode_with_a_picture(
     chromium: Browser, world: World
 ) -> None:
     with window(chromium, world.url, world=world) as (context, _):
@@ -567,9 +578,33 @@ def test_a_button_approves_a_plan_and_the_next_message_is_sent_in_its_mode(
         expect(said_in(page, 2)).to_have_text("I see.")
         # What is chosen and not sent yet is not taken back by what the server says.
         mode.select_option("bypass")
+        expect(page.locator("#limits")).to_contain_text("15 MB each, 20 a message")
+        expect(page.locator("#photo")).to_be_hidden()  # it opens a phone's camera
+        # As long as nothing answers, the page shows how much of a file has gone out.
+        page.route("**/api/attachments*", lambda route: held.append(route) if not held else route.fallback())
+        picture = {"name": "kite.png", "mimeType": "image/png", "buffer": PNG}
+        held: list[Any] = []
+        page.locator("#files").set_input_files(picture)  # type: ignore[arg-type]
+        chips = page.locator("#attached li")
+        expect(chips.get_by_role("progressbar", name="Sending kite.png")).to_be_visible()
+        chips.get_by_role("button", name="Remove").click()
+        expect(chips).to_have_count(0)
+        for event, data in (("paste", "clipboardData"), ("drop", "dataTransfer")):
+            page.evaluate(PASTED, [event, data, b64encode(PNG).decode()])
+        page.locator("#camera").set_input_files(picture)  # type: ignore[arg-type]
+        expect(page.locator("#attached [name=attached]")).to_have_count(3)
+        expect(chips.locator("progress")).to_have_count(0)
         write(page, "Go on.")
         expect(said_in(page, 3)).to_have_text("I see.")
         expect(mode).to_have_value("bypass")
+        expect(page.locator(".made img")).to_have_count(3)
+        page.get_by_alt_text("kite.png").click()
+        viewer = page.get_by_role("dialog", name="kite.png")
+        with page.expect_download() as download:
+            viewer.get_by_role("link", name="Download").click()
+        assert download.value.path().read_bytes() == PNG
+        page.keyboard.press("Escape")
+        expect(viewer).to_have_count(0)
 
 
 @requirement("web-pages:chat:killed")

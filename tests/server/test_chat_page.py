@@ -18,7 +18,9 @@ from lxml import html
 
 from satchel.builder.records import Build
 from satchel.errors import ModelRejected, NoSandbox
+from satchel.events import Action, Assistant, Event, Observation, Record, SessionStart, TurnStart
 from satchel.memory.show.reasons import shared_word
+from satchel.messages import Message, TextBlock, ToolUseBlock, Usage
 from satchel.models import Call, Reply, ScriptedModel
 from satchel.models.port import Retrying
 from satchel.server import open_sessions
@@ -211,14 +213,27 @@ def send_to(client: httpx2.Client, page: Any, path: str, **fields: str) -> httpx
 
 
 @requirement("web-pages:chat:builder")
-def test_a_build_is_shown_and_its_question_answered(world: World) -> None:
-    builds = world.satchel.builds
+def test_a_build_is_shown_from_its_request_on_and_its_question_answered(world: World) -> None:
+    builds, sessions = world.satchel.builds, world.satchel.sessions
     assert builds is not None
+    asking = ToolUseBlock(id="c1", name="request_capability", input={"name": "weather"})
+    building = {"status": "building", "build_id": "b-first", "capability_id": "c-page"}
+    asked: tuple[Event, ...] = (
+        SessionStart(session_id="asked", cwd="/", provider="scripted", model="scripted", version="0"),
+        TurnStart(turn=1, message=Message(role="user", blocks=(TextBlock(text="The weather?"),))),
+        Assistant(turn=1, round=1, blocks=(asking,), stop_reason="tool_use", provider="", model="", usage=Usage()),
+        Action(turn=1, round=1, call_id="c1", tool=asking.name, input={"name": "weather"}),
+        Observation(turn=1, round=1, call_id="c1", tool=asking.name, text="{}", data=building),
+    )  # fmt: skip
+    now = datetime(2026, 11, 23, tzinfo=UTC)
+    records = [Record(seq=seq, at=now, event=event) for seq, event in enumerate(asked, 1)]
+    world.call(sessions.write, sessions.place("asked", "/", now), "asked", records)
     queue = builds.queue
     with browser(world) as client:
+        [card] = open_page(client, "/chat/asked").find_class("build")
+        assert "Building weather under way" in words_of(card)
         path = begin(client, "Hello")
         wait_until_over(client, path)
-        now = datetime(2026, 11, 23, tzinfo=UTC)
         build = Build(
             id="b-page", capability_id="c-page", name="weather", kind="build", task="Build it.",
             asked_by=path.removeprefix("/chat/"), session_id="build-b-page", model="scripted:scripted", status="running",
@@ -662,7 +677,10 @@ def test_an_empty_message_an_unknown_session_and_a_stranger_get_pages_that_say_s
     with browser(world) as client:
         page = open_page(client, "/")
         assert "The message is empty" in words_of(read(send(client, page, "/chat", {"message": " "}), 400))
-        assert "no session" in words_of(open_page(client, "/chat/zzz", 404))
+        missing = open_page(client, "/chat/zzz", 404)
+        assert "There is no session 'zzz'." in words_of(missing)
+        assert "satchel session" not in words_of(missing)
+        assert missing.xpath("//a[@href='/sessions']")
         for odd in ("/chat/..%2f..%2ftoken", "/chat/%00", "/sessions/..%2ftoken/export"):
             assert client.get(odd).status_code in (400, 404)
 
@@ -800,5 +818,8 @@ def test_a_picture_that_a_capability_made_is_shown_and_other_files_are_downloads
             drawing = client.get(link)
             assert drawing.headers["content-type"] == "application/octet-stream"
             assert drawing.headers["content-disposition"].startswith("attachment; filename*=UTF-8''two.svg")
+            framed = client.get(f"{link}?framed=1").headers
+            assert framed["content-type"] == "image/svg+xml"
+            assert framed["content-security-policy"].startswith("sandbox allow-scripts; default-src 'none'")
             for other in ("../../config.toml", "%2e%2e/%2e%2e/token", "a b", "none.png", "a b/../two.svg/"):
                 assert client.get(shown.replace("a%20b/one.png", other)).status_code in (400, 403, 404), other

@@ -37,12 +37,16 @@ from tests.server.world import World, chat, events_in, text_of
 SECRET = "marzipan-7431"
 
 
+IMPATIENT = "from satchel.server import gate; gate._PIECE_WAIT_S = 3; gate._LINGER_S = 0.1"
+"""How long the front door waits for the rest of a body, so that a test need not."""
+
+
 @pytest.fixture(scope="module")
 def house() -> Iterator[Household]:
     with household() as house:
         house.add("ann")
         house.add("bob")
-        house.start()
+        house.start(before=IMPATIENT)
         yield house
 
 
@@ -212,7 +216,7 @@ def test_what_was_killed_starts_again_and_browsers_stay_logged_in(house: Househo
         old = house.processes()
         port = house.url.rpartition(":")[2]
         house.end(hard=True)
-        house.start(SATCHEL_SERVER_PORT=port)
+        house.start(before=IMPATIENT, SATCHEL_SERVER_PORT=port)
         # Nobody goes on without the front door.
         until(lambda: all(has_ended(pid) for pid in old))
         ann.base_url = browser.base_url = httpx2.URL(house.url)
@@ -360,8 +364,6 @@ def test_guessing_is_slowed_and_tells_nothing_of_who_is_there(house: Household) 
 
 @requirement("people:stream")
 def test_odd_paths_and_bodies_that_stop_are_the_clients_fault(house: Household) -> None:
-    house.end()
-    house.start(before="from satchel.server import gate; gate._PIECE_WAIT_S = 0.3; gate._LINGER_S = 0.1")
     with house.program("bob") as bob:
         assert bob.get("/api/memories").status_code == 200
         host = house.url.removeprefix("http://")

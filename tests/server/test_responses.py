@@ -215,15 +215,19 @@ def test_what_an_agent_adds_in_the_users_role_is_not_what_the_user_says(
 
 
 @requirement("http:openai:responses")
-def test_a_picture_reaches_the_model(agent: Any, world: World) -> None:
+def test_a_picture_reaches_the_model(agent: Any, world: World, client: httpx2.Client) -> None:
     address = f"data:image/png;base64,{b64encode(PNG).decode()}"
     parts = [
-        {"type": "input_text", "text": "What is it in the harbour?"},
+        # Codex puts a picture between tags, which the user didn't say.
+        {"type": "input_text", "text": '<image name=[Image #1] path="../a/canoe.png">'},
         {"type": "input_image", "image_url": address},
+        {"type": "input_text", "text": "</image>"},
+        {"type": "input_text", "text": "What is it in the harbour?"},
     ]
-    agent.responses.create(model="satchel", input=[{"role": "user", "content": parts}])
+    answer = agent.responses.create(model="satchel", input=[{"role": "user", "content": parts}])
     (file,) = asked(world, "What is it in the harbour?")
-    assert (file.media_type, file.size) == ("image/png", len(PNG))
+    assert (file.name, file.media_type, file.size) == ("canoe.png", "image/png", len(PNG))
+    assert "user: What is it in the harbour?" in captured(client, place(answer)[0])
 
 
 @requirement("http:openai:responses")

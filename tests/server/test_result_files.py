@@ -16,7 +16,6 @@ from PIL import Image
 
 from satchel.messages import FileBlock, ToolResultBlock
 from satchel.models import Call, ModelRequest, Reply, ScriptedModel
-from satchel.models.anthropic.wire import MOST_PICTURE
 from satchel.models.files import part_of
 from satchel.runtime.tool_display import show_observation
 from satchel.sessions import SessionInfo
@@ -100,7 +99,7 @@ def test_a_large_picture_of_a_result_reaches_a_provider_that_takes_less(world: W
     Image.frombytes("RGBA", (1100, 1100), random.Random(3).randbytes(1100 * 1100 * 4)).save(out, "PNG")
     _, result = read(world, work(world, "plot.png", out.getvalue()))
     model: Any = world.satchel.parts.models.given
-    part = part_of(result.files[0], model.requests[-1].read_file, takes="all", most_picture=MOST_PICTURE)
+    part = part_of(result.files[0], model.requests[-1].read_file, takes="all")
     assert (part.kind, part.media_type) == ("picture", "image/jpeg")
 
 

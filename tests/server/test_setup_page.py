@@ -39,67 +39,64 @@ def model() -> Iterator[Loopback]:
         yield server
 
 
+def form_of(model: Loopback, *, key: str = KEY) -> dict[str, str]:
+    """What a user fills in for a model of their own."""
+    address = model.url.removeprefix("http://")
+    return {"base_url": address, "kind": "openai", "name": "", "key": key}
+
+
 @requirement("web-pages:setup")
 def test_a_model_is_tried_kept_and_answers_the_next_message_of_an_open_session(
     world: World, model: Loopback
 ) -> None:
+    name = model.provider
+    variable = f"OWN_{name.upper().replace('-', '_')}_API_KEY"
     with world.client() as program, browser(world) as client:
         session = chat(program, "Are you there?")[0].data["sessionId"]
         home = open_page(client, "/")
         assert home.xpath("//a[@href='/setup']")
         page = open_page(client, "/setup")
-        form = {
-            "provider": "own",
-            "base_url": model.url.removeprefix("http://"),
-            "kind": "openai",
-            "name": "",
-            "key": "sk-wrong",
-        }
-        refused = send(client, page, "/setup", form)
+        refused = send(client, page, "/setup", form_of(model, key="sk-wrong"))
         assert refused.status_code == 422
         assert f"{model.url} refuses this key." in refused.text
         assert "sk-wrong" not in refused.text
         assert not (world.home / "keys.json").exists()
         assert not (world.home / "config.toml").exists()
 
-        taken = send(client, page, "/setup", {**form, "key": KEY})
+        taken = send(client, page, "/setup", form_of(model))
         assert taken.status_code == 303
-        assert "own:m-1 answers from now on." in words_of(open_page(client, "/"))
+        assert f"{name}:m-1 answers from now on." in words_of(open_page(client, "/"))
         assert chat(program, "And now?", session_id=session)[-1].data["text"] == "ready"
         for path in ("/setup", "/settings", "/doctor"):
             assert KEY not in client.get(path).text
-        assert "own:m-1 (set by the settings)" in words_of(open_page(client, "/doctor"))
+        assert f"{name}:m-1 (set by the settings)" in words_of(open_page(client, "/doctor"))
         assert "can't answer" not in client.get("/doctor").text
     assert tomllib.loads((world.home / "config.toml").read_text()) == {
-        "model": "own:m-1",
-        "providers": {"own": {"kind": "openai", "base_url": f"{model.url}/v1", "env_api_key": "OWN_API_KEY"}},
+        "model": f"{name}:m-1",
+        "providers": {name: {"kind": "openai", "base_url": f"{model.url}/v1", "env_api_key": variable}},
     }
     holding = [
         path.name for path in world.home.rglob("*") if path.is_file() and KEY.encode() in path.read_bytes()
     ]
     assert holding == ["keys.json"]
-    assert world.satchel.settings.environ.get("OWN_API_KEY") is None
+    assert world.satchel.settings.environ.get(variable) is None
 
-
-@requirement("web-pages:setup")
-def test_what_was_found_is_offered_and_the_model_on_the_settings_page_is_live_too(
-    world: World, model: Loopback
-) -> None:
     with world.client() as program, browser(world) as client:
+        # What was found is offered, and what the settings page chooses is live, too.
         page = open_page(client, "/setup")
         assert [each.get("value") for each in page.xpath("//select[@id='model']//option")] == [
-            "own:m-1",
-            "own:m-2",
+            f"{name}:m-1",
+            f"{name}:m-2",
         ]
-        assert send(client, page, "/setup", {"found": "1", "model": "own:m-2"}).status_code == 303
+        assert send(client, page, "/setup", {"found": "1", "model": f"{name}:m-2"}).status_code == 303
         chat(program, "Who are you?")
         assert model.asked[-1].body["model"] == "m-2"
-        send(client, open_page(client, "/settings"), "/settings", {"model": "own:m-1"})
+        send(client, open_page(client, "/settings"), "/settings", {"model": f"{name}:m-1"})
         assert "Saved: model. Used from now on." in words_of(open_page(client, "/settings"))
         chat(program, "And you?")
         assert model.asked[-1].body["model"] == "m-1"
         for bad in ("file:///etc/passwd", "javascript:x", "models.example.org:443", "8.8.8.8"):
-            answer = send(client, page, "/setup", {"provider": "own", "base_url": bad})
+            answer = send(client, page, "/setup", {"base_url": bad})
             assert "must begin with http" in answer.text
 
 

@@ -60,6 +60,8 @@ def scripted(held: Held) -> ScriptedModel:
         if echo:
             call = Call(name="bash", input={"command": f"echo {echo[1]}"}, id=f"c{len(request.messages)}")
             return Reply(text="Let me see.", calls=[call])
+        if newest == "view":
+            return Reply(calls=[Call(name="file_read", input={"path": "a.png"}, id="v1")])
         if "weather" in newest and any(tool.name == "get_weather" for tool in request.tools):
             return Reply(
                 text="One moment.", calls=[Call(name="get_weather", input={"city": "Bern"}, id="w1")]

@@ -192,6 +192,11 @@ async def test_what_no_shell_takes_is_said(session: Session, command: str, text:
     assert await session("bash", command=command) == ToolResult(text=text, is_error=True)
 
 
+async def test_what_a_progress_display_overwrote_is_left_out(session: Session) -> None:
+    result = await session("bash", command=r"printf 'a  1%%\b\b\b\b 99%%\n 5 of 9\rdone\r\nend\n'")
+    assert result.text == "exit code: 0\nstdout:\na 99%\ndone\r\nend"
+
+
 async def test_output_that_is_no_text_has_marks_in_its_place(session: Session) -> None:
     assert (await session("bash", command="printf 'a\\xff\\x00b'")).data["stdout"] == "a\ufffd\0b"
 

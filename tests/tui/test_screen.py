@@ -199,7 +199,8 @@ async def test_one_of_two_calls_is_left_out_and_words_refuse_and_reach_the_model
         await hands.asked()
         await hands.pilot.press("2")
         await hands.see("○ 2. bash")
-        await hands.pilot.press("y")
+        await hands.to_field()
+        await hands.say("y")
         await hands.see("? allowed once, refused")
         await hands.see("● 2. bash")
         await hands.asked()
@@ -359,7 +360,11 @@ async def test_forgetting_asks_first(tmp_path: Path) -> None:
 @requirement("tui:writing")
 async def test_several_lines_earlier_messages_and_long_pastes(tmp_path: Path) -> None:
     model = ScriptedModel(lambda request: f"I got {len(request.messages[-1].text)} characters.")
-    async with screen(tmp_path, model) as hands:
+    (picture := tmp_path / "a kite.png").write_bytes(b"\x89PNG\r\n\x1a\n")
+    (clipboard := tmp_path / "xclip").write_text(f"#!/bin/sh\ncat '{picture}'\n")
+    clipboard.chmod(0o755)
+    pasted = tmp_path / "home" / "uploads" / "clipboard-4c4b6a3b.png"
+    async with screen(tmp_path, model, environ={"PATH": f"{tmp_path}:/usr/bin:/bin"}) as hands:
         await hands.type("first")
         for key in ("ctrl+j", "alt+enter", "shift+enter"):
             await hands.pilot.press(key)
@@ -370,8 +375,13 @@ async def test_several_lines_earlier_messages_and_long_pastes(tmp_path: Path) ->
         # As terminals send it.
         hands.app.post_message(Paste(page.replace("\n", "\r")))
         await hands.see("[pasted text 1: 400 lines")
-        await hands.say(" what is it?")
+        await hands.type(f"'{picture}'")
+        await hands.pilot.press("ctrl+v")
+        await hands.until(lambda: "clipboard-" in hands.app._composer.text)
+        await hands.say("what is it?")
         await hands.until(lambda: len(model.requests) == 2)
+        await hands.see(f"Attached: a kite.png, {pasted.name}")
+        assert not list(pasted.parent.iterdir())
         await hands.see("… 388 more lines")
         await hands.pilot.press("up")
         await hands.see("what is it?")
@@ -381,12 +391,12 @@ async def test_several_lines_earlier_messages_and_long_pastes(tmp_path: Path) ->
         await hands.pilot.press("enter")
         await hands.until(lambda: hands.app._composer.text == "first\n\n\nlast\nline")
     said = [_words(request) for request in model.requests]
-    assert said == ["first\n\n\nlast\nline", f"{page} what is it?"]
+    assert said == ["first\n\n\nlast\nline", f'{page} @"{picture}" @{pasted} what is it?']
+    assert [file.name for file in model.requests[1].messages[-1].files] == ["a kite.png", pasted.name]
 
 
 def _words(request: ModelRequest) -> str:
-    block = request.messages[-1].blocks[0]
-    return getattr(block, "text", "")
+    return request.messages[-1].text
 
 
 @requirement("tui:resume")

@@ -12,6 +12,7 @@ from typing import Any, Final, ParamSpec, TypeVar, get_args
 import anyio
 from acp import PROTOCOL_VERSION, RequestError
 from acp.helpers import (
+    image_block,
     update_agent_message_text,
     update_agent_thought_text,
     update_available_commands,
@@ -61,6 +62,7 @@ from satchel.runtime.build_answers import hear_line
 from satchel.runtime.commands import COMMANDS, CommandResult, find_command
 from satchel.runtime.hosting import SharedSession
 from satchel.runtime.options import chosen_option
+from satchel.runtime.pictures import pictures_in
 from satchel.tools.visible import visible
 from satchel.version import __version__
 
@@ -472,8 +474,7 @@ class AcpAgent:
         if not last_seq:
             return
         async for record in subscription:
-            for update in translator.feed(record.event):
-                await self._send(opened.session.id, update)
+            await self._tell(opened, translator, record.event)
             if record.seq >= last_seq:
                 return
 
@@ -485,8 +486,7 @@ class AcpAgent:
             async for record in subscription:
                 event = record.event
                 own = isinstance(event, TurnStart) and event.turn in opened.own
-                for update in translator.feed(event, own=own):
-                    await self._send(session.id, update)
+                await self._tell(opened, translator, event, own=own)
                 if session.mode != opened.mode:  # a plan was proposed or approved
                     opened.mode = session.mode
                     await self._send(session.id, update_current_mode(session.mode))
@@ -495,6 +495,12 @@ class AcpAgent:
             await subscription.aclose()
             for end in opened.ended.values():
                 end.set()
+
+    async def _tell(self, opened: _Open, translator: Translator, event: Event, *, own: bool = True) -> None:
+        found = await pictures_in(event, functools.partial(self._place.content_of, opened.session.id))
+        translator.pictures = [image_block(data, file.media_type) for file, data in found]
+        for update in translator.feed(event, own=own):
+            await self._send(opened.session.id, update)
 
     def _take(self, opened: _Open, event: Event) -> None:
         match event:

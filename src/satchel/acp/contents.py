@@ -7,6 +7,7 @@ import binascii
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
+from urllib.parse import unquote
 
 from acp.schema import (
     BlobResourceContents,
@@ -35,7 +36,7 @@ class PromptContent:
     Attributes:
         text: The user's words, with the addresses of what they mention.
         attached: The content of files and other resources that the editor sends along; "" if there is none.
-        files: Pictures that it sends along: name and bytes.
+        files: Pictures and other files that it sends along: name and bytes.
     """
 
     text: str
@@ -58,19 +59,19 @@ def read_prompt(blocks: Sequence[Any]) -> PromptContent:
                 words.append(f"[{visible(block.name)}]({visible(block.uri[:_MOST_URI_CHARS])})")
             case EmbeddedResourceContentBlock():
                 uri = visible(block.resource.uri[:_MOST_URI_CHARS])
-                words.append(f"({uri}, attached)")
-                attached.append(f"[{uri}]\n{_text_of(block.resource)}")
+                content = _content_of(block.resource)
+                if isinstance(content, bytes):
+                    files.append((_name_in(uri) or "file", content))
+                else:
+                    words.append(f"({uri}, attached)")
+                    attached.append(f"[{uri}]\n{cut_text(content, _MOST_ATTACHED_CHARS)}")
             case ImageContentBlock():
-                name = (block.uri or "").rstrip("/").rpartition("/")[2]
-                try:
-                    files.append((name or "picture", base64.b64decode(block.data, validate=True)))
-                except binascii.Error as error:
-                    raise UsageError("The picture isn't valid base64.") from error
+                files.append((_name_in(block.uri or "") or "picture", _decoded(block.data)))
             case _:
                 kind = getattr(block, "type", "?")
                 raise UsageError(
-                    f"Satchel's messages are text and pictures: a block of the type {kind} can't be sent. Send the "
-                    "file's address as a resource_link instead."
+                    f"Satchel's messages are text, pictures and files: a block of the type {kind} can't be sent. Send "
+                    "the file's address as a resource_link instead."
                 )
     text = "\n".join(words).strip()
     if not text and not files:
@@ -78,12 +79,23 @@ def read_prompt(blocks: Sequence[Any]) -> PromptContent:
     return PromptContent(text=text, attached="\n\n".join(attached), files=tuple(files))
 
 
-def _text_of(resource: TextResourceContents | BlobResourceContents) -> str:
+def _content_of(resource: TextResourceContents | BlobResourceContents) -> str | bytes:
+    """The text of a resource, or the bytes of one that is none."""
     if isinstance(resource, TextResourceContents):
-        text = resource.text
-    else:
-        try:
-            text = base64.b64decode(resource.blob, validate=True).decode("utf-8")
-        except (binascii.Error, UnicodeDecodeError):
-            return "(not text; left out)"
-    return cut_text(text, _MOST_ATTACHED_CHARS)
+        return resource.text
+    content = _decoded(resource.blob)
+    try:
+        return content.decode()
+    except UnicodeDecodeError:
+        return content
+
+
+def _name_in(uri: str) -> str:
+    return unquote(uri.rstrip("/").rpartition("/")[2])
+
+
+def _decoded(data: str) -> bytes:
+    try:
+        return base64.b64decode(data, validate=True)
+    except binascii.Error as error:
+        raise UsageError("A picture or a resource isn't valid base64.") from error

@@ -7,14 +7,17 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
+from urllib.parse import quote
 
 import anyio
 from acp.schema import HttpMcpServer, McpServerStdio
 
 from satchel.config import McpServerSettings
 from satchel.errors import NotFound, UsageError
+from satchel.messages import FileBlock
 from satchel.runtime import Satchel
 from satchel.runtime.hosting import LocalHost, SharedSession
+from satchel.runtime.pictures import content_of
 from satchel.runtime.remote import RemoteHost
 from satchel.runtime.tooling import mcp_tools
 
@@ -71,6 +74,10 @@ class LocalPlace:
             raise
         return Held(session=session, notice="", release=toolset.aclose)
 
+    async def content_of(self, session_id: str, file: FileBlock) -> bytes:
+        """The bytes of a file of a result. Raises SatchelError or OSError if it can't be had."""
+        return await content_of(self._satchel.sessions, session_id, file)
+
     async def delete(self, session_id: str) -> None:
         """Delete the logs of a conversation and its branches.
 
@@ -100,6 +107,10 @@ class ServedPlace:
                 "Add them with `satchel mcp-server add`, or start the agent with `satchel acp --no-server`.\n\n"
             )
         return Held(session=session, notice=notice, release=_nothing)
+
+    async def content_of(self, session_id: str, file: FileBlock) -> bytes:
+        """See `LocalPlace`."""
+        return await (await self.host.api()).content(f"/chat/{session_id}/attached/{quote(file.file_name)}")
 
     async def delete(self, session_id: str) -> None:
         """See `LocalPlace`."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, assert_never
@@ -92,10 +92,12 @@ class Translator:
     Attributes:
         cwd: What paths of tools are relative to.
         is_replay: Show what the user said, too.
+        pictures: The content blocks of the pictures of the result that is fed next.
     """
 
     cwd: Path
     is_replay: bool = False
+    pictures: Sequence[Any] = ()
     view: SessionView = field(default_factory=SessionView)
 
     def feed(self, event: Event, *, own: bool = True) -> Iterator[Any]:
@@ -211,7 +213,9 @@ class Translator:
             session_update="tool_call_update",
             tool_call_id=call.id,
             status="failed" if result.is_error else "completed",
-            content=None if is_diff else [tool_content(text_block(text))],
+            content=None
+            if is_diff
+            else [tool_content(block) for block in (text_block(text), *self.pictures)],
             raw_output=result.data if result.data is not None else None,
         )
 

@@ -33,7 +33,7 @@ from satchel.cli.settings import read_settings
 from satchel.cli.signals import run_in_good_order
 from satchel.errors import NotFound, Refused, StorageError, UsageError
 from satchel.runtime.capability_parts import CapabilityParts, registration_to_json, tested_to_json
-from satchel.runtime.lines import saved_in_words
+from satchel.runtime.lines import saved_in_words, status_in_a_word
 from satchel.runtime.options import chosen_option
 from satchel.tui.terminal_text import one_line
 
@@ -88,7 +88,8 @@ async def list_(parts: CapabilityParts, status: Any) -> None:
         return
     for each in found:
         about = one_line(each.description, 80)
-        say(f"{each.name:24} {each.status:9} {_version(each):4} {_record(each):24} {about}".rstrip())
+        status = status_in_a_word(each, questions)
+        say(f"{each.name:24} {status:9} {_version(each):4} {_record(each):24} {about}".rstrip())
         for reason in each.reasons:
             tell(f"  ! {one_line(reason, 200)}")
         _tell_questions(question for question in questions if question.name == each.name)
@@ -146,7 +147,8 @@ async def show(parts: CapabilityParts, name: str, number: int, source: bool, edi
     if source or edits:
         say(str(shown.get("source" if source else "edits", "")).rstrip("\n"))
         return
-    say(f"{shown['name']}  {shown['status']}, version {shown['version'] or '-'}\n{shown['description']}")
+    status = status_in_a_word(found, questions)
+    say(f"{shown['name']}  {status}, version {shown['version'] or '-'}\n{shown['description']}")
     for sentence in shown["may"] or [f"{shown['name']} reaches nothing but its input."]:
         say(f"  - {sentence}")
     if shown["saved"] and (saved := saved_in_words(**shown["saved"])):

@@ -25,6 +25,7 @@ from satchel.cli.wizard import ask_settings, is_first_start
 from satchel.clock import SystemClock
 from satchel.config import Settings, write_initial
 from satchel.errors import UsageError
+from satchel.runtime.clipboard import picture_in_clipboard
 from satchel.runtime.hosting import Host, LocalHost, SharedSession
 from satchel.runtime.inventory import list_models
 from satchel.runtime.serving import Serving
@@ -176,6 +177,10 @@ async def _on_lines(host: Host, session: SharedSession, settings: Settings) -> i
 
     reader: LineReader = PlainLines()
     if is_terminal(sys.stdin):
-        reader = Editor(complete=complete, recent=host.said_before)
+        reader = Editor(
+            complete=complete,
+            recent=host.said_before,
+            picture=partial(picture_in_clipboard, host.settings),
+        )
     talk = Talk(host, session, reader=reader, view=view)
     return await talk.run()

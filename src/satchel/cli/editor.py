@@ -7,14 +7,18 @@ import os
 import re
 import select
 import sys
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Iterable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import anyio
 import anyio.to_thread
 
+from satchel.runtime.attaching import dropped_in, mentions_of
+
 if TYPE_CHECKING:
     from prompt_toolkit import PromptSession
+    from prompt_toolkit.buffer import Buffer
 
 __all__ = ["Editor", "LineReader", "PlainLines", "keep_typed_ahead"]
 
@@ -24,6 +28,9 @@ Complete = Callable[[str], Awaitable[Sequence[tuple[str, str]]]]
 
 class PlainLines:
     """Lines from a pipe or a file. A line that ends with a backslash continues on the next."""
+
+    dropped: Collection[Path] = ()
+    """Nothing can be dragged into a pipe."""
 
     def __init__(self) -> None:
         self._limiter = anyio.CapacityLimiter(1)
@@ -56,18 +63,28 @@ class PlainLines:
 class Editor:
     """A line editor with history and completion. Alt-Enter, a final backslash or pasting adds lines."""
 
-    def __init__(self, *, complete: Complete, recent: Callable[[], AsyncIterator[str]]) -> None:
+    def __init__(
+        self,
+        *,
+        complete: Complete,
+        recent: Callable[[], AsyncIterator[str]],
+        picture: Callable[[], Awaitable[Path | None]],
+    ) -> None:
         """Create an editor; it uses the terminal only while it reads.
 
         Args:
             complete: Returns completions.
             recent: Earlier messages, the newest first, for the arrow keys. They come from the session logs and are not
                 stored elsewhere, so that what is forgotten there is forgotten here, too.
+            picture: Writes the picture of the clipboard to a file, if there is one.
         """
         self._complete = complete
         self._recent = recent
+        self._picture = picture
         self._session: PromptSession[str] | None = None
         self._draft = ""
+        self.dropped: set[Path] = set()
+        """The files that were dragged into the terminal while it read."""
 
     @classmethod
     def for_answers(cls) -> Editor:
@@ -80,7 +97,10 @@ class Editor:
         async def none(_: str) -> Sequence[tuple[str, str]]:
             return ()
 
-        return cls(complete=none, recent=nothing)
+        async def no_picture() -> None:
+            return None
+
+        return cls(complete=none, recent=nothing, picture=no_picture)
 
     async def read(self, prompt: str, *, toolbar: str = "") -> str:
         """The next message, which may have several lines. What is typed when this is cancelled begins the next one.
@@ -140,7 +160,7 @@ class Editor:
             history=InMemoryHistory(said[::-1]),
             completer=_completer(self._complete),
             complete_while_typing=True,
-            key_bindings=_keys(terminal),
+            key_bindings=_keys(terminal, self.dropped, self._picture),
             multiline=True,
             prompt_continuation="  ",
             reserve_space_for_menu=4,
@@ -214,7 +234,7 @@ def _completer(complete: Complete) -> Any:
     return CommandCompleter()
 
 
-def _keys(terminal: Any) -> Any:
+def _keys(terminal: Any, dropped: set[Path], picture: Callable[[], Awaitable[Path | None]]) -> Any:
     from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent  # noqa: PLC0415 - see `Editor.ask`
 
     keys = KeyBindings()
@@ -234,6 +254,24 @@ def _keys(terminal: Any) -> Any:
     @keys.add("c-j")
     def _(event: KeyPressEvent) -> None:
         event.current_buffer.insert_text("\n")
+
+    def drop(buffer: Buffer, paths: Sequence[Path]) -> None:
+        dropped.update(paths)
+        space = " " if buffer.document.char_before_cursor.strip() else ""
+        buffer.insert_text(f"{space}{mentions_of(paths)} ")
+
+    @keys.add("<bracketed-paste>")
+    def _(event: KeyPressEvent) -> None:
+        text = event.data.replace("\r\n", "\n").replace("\r", "\n")
+        if paths := dropped_in(text):
+            drop(event.current_buffer, paths)
+        else:
+            event.current_buffer.insert_text(text)
+
+    @keys.add("c-v")
+    async def _(event: KeyPressEvent) -> None:
+        if path := await picture():
+            drop(event.current_buffer, [path])
 
     @keys.add("c-x", "c-e")
     async def _(event: KeyPressEvent) -> None:

@@ -9,7 +9,7 @@ from satchel.cli.output import plain, say, say_lines, tell
 from satchel.cli.settings import read_settings
 from satchel.cli.stores import scope_option, with_memory
 from satchel.errors import NotFound, UsageError
-from satchel.memory import PageVersion, page_to_json, version_to_json
+from satchel.memory import PageVersion, version_to_json
 from satchel.memory.show.page.editing import as_text, difference
 from satchel.runtime.lines import page_lines, version_words
 
@@ -66,7 +66,7 @@ def page(
 def _show(scope: str) -> None:
     budget = read_settings().memory.page_tokens
     found = with_memory(lambda memory: memory.page(budget_tokens=budget, proposed=True), scope)
-    if said_json(None if found is None else page_to_json(found)):
+    if said_json(None if found is None else found.to_json()):
         return
     if found is None:
         tell(

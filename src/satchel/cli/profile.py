@@ -9,7 +9,7 @@ from satchel.cli.memory import memory_line
 from satchel.cli.output import say, say_lines, tell
 from satchel.cli.settings import read_settings
 from satchel.cli.stores import memory_command
-from satchel.memory import Memory, agenda_to_json, always_to_json, record_to_json
+from satchel.memory import Memory, record_to_json
 from satchel.runtime.lines import agenda_lines, standing_lines
 
 __all__ = ["agenda", "pin", "profile", "unpin"]
@@ -23,7 +23,7 @@ async def profile(memory: Memory) -> None:
     found = await memory.standing(
         page_tokens=settings.page_tokens, profile_tokens=settings.profile_tokens, confidential=True
     )
-    if not said_json(always_to_json(found)):
+    if not said_json(found.to_json()):
         say_lines(*standing_lines(found, settings))
 
 
@@ -33,7 +33,7 @@ async def agenda(memory: Memory) -> None:
     """Show what happens today and in the next seven days, as far as you said it."""
     budget = read_settings().memory.agenda_tokens
     found = await memory.agenda(budget_tokens=budget)
-    if not said_json(agenda_to_json(found)):
+    if not said_json(found.to_json()):
         say_lines(*agenda_lines(found, budget_tokens=budget))
 
 

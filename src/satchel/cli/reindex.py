@@ -27,12 +27,11 @@ __all__ = ["EmbeddingLine", "reindex"]
     metavar="NAME",
     help="Switch to this embedder, and set memory.embedder when that is done.",
 )
-@click.option("--calibrate", is_flag=True, help="Calibrate the embedder on example messages.")
 @click.option(
     "--drop-old", is_flag=True, help="Remove the vectors of unused embedders now instead of after a week."
 )
 @json_option
-def reindex(embedder: str | None, calibrate: bool, drop_old: bool) -> None:
+def reindex(embedder: str | None, drop_old: bool) -> None:
     """Compute the vectors that memories lack.
 
     The vectors of another embedder are computed beside the old ones, which stay in use until all are there. An
@@ -43,7 +42,7 @@ def reindex(embedder: str | None, calibrate: bool, drop_old: bool) -> None:
 
     async def body() -> Reindexed:
         async with opened_home(settings, with_notices=False) as home:
-            return await memory_of(home).reindex(calibrate=calibrate, drop_old=drop_old, progress=line)
+            return await memory_of(home).reindex(drop_old=drop_old, progress=line)
 
     try:
         done = anyio.run(body)
@@ -63,12 +62,6 @@ def _tell(done: Reindexed, *, switched: bool) -> None:
         tell(f"Searches use {done.embedder} from now on (memory.embedder in the settings).")
     for name in done.dropped:
         tell(f"The vectors of {name} were removed.")
-    if done.calibration is not None:
-        found = done.calibration
-        tell(
-            f"Calibrated on {counted(found.examples, 'example message')}: mean similarity {found.mean:.2f} ± "
-            f"{found.deviation:.2f}, {found.told_apart:.0%} classified correctly."
-        )
 
 
 class EmbeddingLine:

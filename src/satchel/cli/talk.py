@@ -275,7 +275,7 @@ class Talk:
             self._work = scope
             try:
                 files = await anyio.to_thread.run_sync(
-                    files_named, self.host.settings, text, self._session.cwd
+                    files_named, self.host.settings, text, self._session.cwd, self.reader.dropped
                 )
                 if files:
                     self.note(f"Attached: {', '.join(file.name for file in files)}")

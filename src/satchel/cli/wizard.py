@@ -23,14 +23,12 @@ from satchel.errors import ConfigError, ModelAuthError, ModelError, SatchelError
 from satchel.runtime.endpoints import LiveEndpoint, probe_endpoint, verify_model
 from satchel.runtime.inventory import model_of
 from satchel.runtime.lines import counted
-from satchel.runtime.model_setup import OWN_KEY, find_models
+from satchel.runtime.model_setup import find_models, key_at, provider_at
 
 __all__ = ["ask_settings", "is_first_start"]
 
 Values: TypeAlias = dict[str, object]
 
-_NAME = "own"
-"""The name of a provider for which the user gave only an address."""
 _MOST_LISTED = 12
 """The most models that are listed with a number; others are chosen by name."""
 _ADDRESS = re.compile(r"https?://\S+")
@@ -109,34 +107,39 @@ def _agrees(question: str, *, default: bool) -> bool:
 
 def _by_address(settings: Settings, address: str) -> Values | None:
     """The settings for an address; None if the user wants to give another answer."""
-    provider = ProviderSettings(name=_NAME, kind="openai", base_url=address)
-    found = _reached(settings, provider)
+    provider = ProviderSettings(name=provider_at(address), kind="openai", base_url=address)
+    found = _reached(settings, provider, own_key=key_at(address))
     if found is None:
         return None
     endpoint, is_checked = found
     if endpoint.provider.base_url != address:
         tell(f"The API is at {endpoint.provider.base_url}.")
-    known = replace(settings, providers={**settings.providers, _NAME: endpoint.provider})
+    known = replace(settings, providers={**settings.providers, provider.name: endpoint.provider})
     name = _model_at(known, endpoint, is_checked=is_checked)
     if name is None:
         return None
     return {
-        f"providers.{_NAME}.kind": endpoint.provider.kind,
-        f"providers.{_NAME}.base_url": endpoint.provider.base_url,
-        f"providers.{_NAME}.env_api_key": endpoint.provider.env_api_key or None,
-        "model": f"{_NAME}:{name}",
+        f"providers.{provider.name}.kind": endpoint.provider.kind,
+        f"providers.{provider.name}.base_url": endpoint.provider.base_url,
+        f"providers.{provider.name}.env_api_key": endpoint.provider.env_api_key or None,
+        "model": f"{provider.name}:{name}",
     }
 
 
-def _reached(settings: Settings, provider: ProviderSettings) -> tuple[LiveEndpoint, bool] | None:
-    """The endpoint, and whether it answered; None if it didn't and the user wants another one."""
+def _reached(
+    settings: Settings, provider: ProviderSettings, *, own_key: str = ""
+) -> tuple[LiveEndpoint, bool] | None:
+    """The endpoint, and whether it answered; None if it didn't and the user wants another one.
+
+    `own_key` is the variable of a key that the user may paste here.
+    """
     while True:
         try:
             return anyio.run(probe_endpoint, provider, settings), True
         except ModelAuthError as error:
             tell(str(error))
-            if provider.name == _NAME:
-                named = _key_of(settings)
+            if own_key:
+                named = _key_of(settings, own_key)
                 if named is None:
                     return None
                 provider = replace(provider, env_api_key=named)
@@ -149,15 +152,15 @@ def _reached(settings: Settings, provider: ProviderSettings) -> tuple[LiveEndpoi
         return LiveEndpoint(provider=provider, models=None), False
 
 
-def _key_of(settings: Settings) -> str | None:
-    """The variable of the key that the user pastes, or names the variable of; None if there is none."""
+def _key_of(settings: Settings, variable: str) -> str | None:
+    """The variable of the key that the user pastes, or another that the user names; None if there is none."""
     text = _pasted("Its key, or the name of the variable that holds it [Enter: another server]: ")
     if not text:
-        store_key(settings.home, OWN_KEY, None)  # one that was refused
+        store_key(settings.home, variable, None)  # one that was refused
         return None
     if _VARIABLE.fullmatch(text) and settings.secret(text) is not None:
         return text
-    return OWN_KEY if _stored(settings, OWN_KEY, text) else _key_of(settings)
+    return variable if _stored(settings, variable, text) else _key_of(settings, variable)
 
 
 def _pasted(prompt: str) -> str:

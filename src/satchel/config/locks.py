@@ -49,6 +49,11 @@ class FileLock:
         os.close(fd)
         return None
 
+    @property
+    def fd(self) -> int:
+        """The descriptor that holds it. A process that inherits it holds the lock as well."""
+        return self._fd
+
     def release(self) -> None:
         """Let others have it. May be called more than once."""
         if self._fd < 0:

@@ -175,7 +175,8 @@ class AgentSettings:
 
     max_rounds: int = setting(
         10,
-        "The maximum number of requests to the model in one turn. Then the turn ends and says so.",
+        "The maximum number of requests to the model in one turn. Then the turn ends and says so. If it is not set "
+        "and a budget is, the budget alone ends the turn.",
         low=1,
         high=1000,
     )
@@ -188,7 +189,7 @@ class AgentSettings:
     )
     tool_timeout_s: float = setting(
         30.0,
-        "The time limit of a tool call in seconds, for tools without their own limit.",
+        "The time limit of a tool call in seconds, for tools without their own limit. `bash` has at least 120.",
         low=0.1,
         high=86_400,
     )

@@ -27,7 +27,7 @@ from satchel.messages import (
     size_of_message,
     size_of_text,
 )
-from satchel.models.port import ChatModel, ModelRequest
+from satchel.models.port import ChatModel, FileReader, ModelRequest
 from satchel.wording import cut_text
 
 __all__ = ["compact"]
@@ -42,6 +42,10 @@ _LEAST_RESULT = 500
 """Characters that a result keeps if the kept messages alone are too long."""
 _LEAST_GAIN = 1_000
 """Bytes of older messages below which a summary would hardly be shorter."""
+_PICTURE_BYTES = 12_000_000
+"""Of all pictures that the summary describes: their base64 has half of what Anthropic takes, 32 MB."""
+_WINDOW_PER_PICTURE = 8_000
+"""Tokens of the window for each of them, which counts as 1,600; see `size_of_message`."""
 _PATIENCE = Patience()
 _UNKNOWN_WINDOW = 128_000
 """The window assumed for the summary's request if the model's is unknown, in tokens; a middling size today."""
@@ -61,6 +65,7 @@ async def compact(
     keep_part: float = 0.3,
     session_id: str = "",
     on_request: Callable[[ModelRequest], Awaitable[None]] | None = None,
+    read_file: FileReader | None = None,
 ) -> Compaction | None:
     """Replace older messages with a summary that the model writes.
 
@@ -81,6 +86,7 @@ async def compact(
             of the history.
         session_id: For providers that route by session.
         on_request: Called with the request for the summary.
+        read_file: Reads the pictures of the older messages, which the model describes in the summary.
 
     Returns:
         The event, whose `messages` are the new history, for the caller to emit; None if nothing can be dropped.
@@ -107,6 +113,7 @@ async def compact(
                 focus=focus,
                 session_id=session_id,
                 on_request=on_request,
+                read_file=read_file,
             )
         except ModelError as error:
             text = f"The model could not summarise the older messages, so they were dropped: {error}"
@@ -274,6 +281,7 @@ async def _summarise(
     focus: str,
     session_id: str,
     on_request: Callable[[ModelRequest], Awaitable[None]] | None,
+    read_file: FileReader | None,
 ) -> tuple[str, Usage]:
     """Have the model write the summary.
 
@@ -288,9 +296,15 @@ async def _summarise(
         request_text += f"\n\nThe user asks that the summary keeps this above all: {focus}"
     request = ModelRequest(
         system=_instructions(),
-        messages=(Message(role="user", blocks=(TextBlock(text=request_text, origin="notice"),)),),
+        messages=(
+            Message(
+                role="user",
+                blocks=(TextBlock(text=request_text, origin="notice"), *_pictures(older, window=window)),
+            ),
+        ),
         max_tokens=min(_SUMMARY_TOKENS, max(256, window // 8)),
         session_id=session_id,
+        read_file=read_file,
     )
     if on_request is not None:
         await on_request(request)
@@ -311,6 +325,20 @@ async def _summarise(
     if not summary:
         raise ModelUnavailable("The model wrote an empty summary.")
     return summary, completion.usage
+
+
+def _pictures(messages: Sequence[Message], *, window: int) -> list[FileBlock]:
+    """The newest pictures, in order: those that take up a fifth of the window and a request's bytes at most."""
+    found: dict[str, FileBlock] = {}
+    size = 0
+    for message in reversed(messages):
+        for file in (*message.files, *message.result_files):
+            if file.is_picture and file.sha256 not in found:
+                size += file.size
+                if size > _PICTURE_BYTES or len(found) >= window // _WINDOW_PER_PICTURE:
+                    return [*found.values()][::-1]
+                found[file.sha256] = file
+    return [*found.values()][::-1]
 
 
 def _transcript(messages: Sequence[Message], *, max_bytes: int) -> str:

@@ -22,7 +22,7 @@ from satchel.loop.limits import TurnLimits
 from satchel.loop.rounds import Repeats, Round
 from satchel.loop.tokens import TokenEstimator
 from satchel.messages import ToolUseBlock
-from satchel.models.port import ChatModel
+from satchel.models.port import ChatModel, FileReader
 from satchel.tools.permissions import Decision, PlannedCall
 
 __all__ = ["PermittedByUser", "compact_now", "run_call"]
@@ -111,6 +111,7 @@ async def compact_now(
     focus: str = "",
     session_id: str = "",
     hooks: Sequence[Hook] = (),
+    read_file: FileReader | None = None,
 ) -> Compaction | None:
     """Replace older messages with a summary, between two turns.
 
@@ -123,6 +124,7 @@ async def compact_now(
         focus: What the summary should keep above all.
         session_id: For the request.
         hooks: See the request for the summary.
+        read_file: See `compact`.
 
     Returns:
         What was done; None where there is nothing to leave out.
@@ -141,6 +143,7 @@ async def compact_now(
         to_do=conversation.to_do.text if conversation.to_do is not None else "",
         session_id=session_id,
         on_request=chain.request,
+        read_file=read_file,
     )
     if event is not None:
         await emitter(event)

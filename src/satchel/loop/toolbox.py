@@ -15,8 +15,6 @@ __all__ = ["Toolbox"]
 
 _MOST_CHARS = 300
 """Of an unknown name that is repeated to the model."""
-_MOST_NAMES = 40
-"""Listed when nothing resembles an unknown name."""
 
 
 class Toolbox:
@@ -81,11 +79,7 @@ class Toolbox:
         close = get_close_matches(name[:64], self._tools, n=3)
         if close:
             return f"{text}. Did you mean {' or '.join(close)}?"
-        if not self._tools:
-            return f"{text}. There are no tools in this conversation."
-        names = list(self._tools)
-        more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
-        return f"{text}. The tools are: {', '.join(names[:_MOST_NAMES])}{more}."
+        return f"{text}. Call only tools that you were given."
 
     def problem(self, tool: Tool, input: Mapping[str, Any]) -> str | None:
         """What is wrong with an input, with the JSON path of each mistake, or None where it fits the

@@ -428,6 +428,7 @@ class TurnRunner:
             patience=self._limits.patience,
             session_id=self._environment.session_id,
             on_request=self._hooks.request,
+            read_file=self._inputs.read_file,
         )
         self._compacted_size = self._conversation.size
         if event is None:

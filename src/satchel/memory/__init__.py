@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from satchel.memory.distill.records import DistillReport as DistillReport
     from satchel.memory.distill.records import DistillStatus as DistillStatus
     from satchel.memory.distill.records import WindowResult as WindowResult
-    from satchel.memory.find.reindexing import Calibration as Calibration
     from satchel.memory.find.reindexing import Reindexed as Reindexed
     from satchel.memory.memory import Memory as Memory
     from satchel.memory.records import Context as Context
@@ -40,13 +39,9 @@ if TYPE_CHECKING:
     from satchel.memory.records import record_to_json as record_to_json
     from satchel.memory.show.agenda import Agenda as Agenda
     from satchel.memory.show.agenda import AgendaLine as AgendaLine
-    from satchel.memory.show.agenda import agenda_to_json as agenda_to_json
     from satchel.memory.show.page.records import Page as Page
-    from satchel.memory.show.page.records import always_to_json as always_to_json
-    from satchel.memory.show.page.records import page_to_json as page_to_json
     from satchel.memory.show.profile import Profile as Profile
     from satchel.memory.show.profile import ProfileLine as ProfileLine
-    from satchel.memory.show.profile import profile_to_json as profile_to_json
     from satchel.memory.store.decay import priority_now as priority_now
     from satchel.memory.store.decay import recency_weight as recency_weight
     from satchel.memory.store.filters import Filters as Filters

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -165,10 +165,9 @@ class _Counts:
     shown_before: set[int] = field(default_factory=set)
 
 
-async def check(space: Space, *, progress: Callable[[int, int], None]) -> Checkup:
+async def check(space: Space) -> Checkup:
     """Check every memory and index, and call the embedder; see `Memory.check`."""
-    total = await space.read(repository.count_rows, CheckedFilters())
-    seen = await _check_memories(space, lambda done: progress(done, max(total, done)))
+    seen = await _check_memories(space)
     missing, embedder, trouble = await _check_embedder(space)
     found = Checkup(
         **dict[str, Any](seen.counts),
@@ -189,10 +188,10 @@ async def check(space: Space, *, progress: Callable[[int, int], None]) -> Checku
     return _with_problems(found)
 
 
-async def repair(space: Space, *, secrets: bool, progress: Callable[[int], None]) -> Repaired:
+async def repair(space: Space, *, secrets: bool) -> Repaired:
     """Repair what `check` finds; see `Memory.repair`."""
     orphans = await space.backend.write(_remove_orphans)
-    seen = await _check_memories(space, lambda _: None)
+    seen = await _check_memories(space)
     broken = [*seen.missing, *seen.wrong]
     for part in slices(broken):
         await space.write(_index_words, part)
@@ -217,7 +216,7 @@ async def repair(space: Space, *, secrets: bool, progress: Callable[[int], None]
     embedded = 0
     if space.dense is not None:
         await space.dense.open()
-        embedded = await space.dense.fill(progress=progress)
+        embedded = await space.dense.fill()
     return Repaired(
         reindexed=len(broken),
         orphans=orphans,
@@ -229,7 +228,7 @@ async def repair(space: Space, *, secrets: bool, progress: Callable[[int], None]
     )
 
 
-async def _check_memories(space: Space, progress: Callable[[int], None]) -> _Counts:
+async def _check_memories(space: Space) -> _Counts:
     seen = _Counts()
     now, after = space.now_micros(), 0
     while rows := await space.read(_rows, after):
@@ -242,7 +241,6 @@ async def _check_memories(space: Space, progress: Callable[[int], None]) -> _Cou
         )
         seen.counts["faded"] += len(faded)
         after = rows[-1].rid
-        progress(seen.counts["memories"])
     return seen
 
 

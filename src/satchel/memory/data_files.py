@@ -1,17 +1,17 @@
-"""Word lists and examples that are kept as text in `data`: one entry a line; a line that starts with # is a comment."""
+"""What comes with memory in `data`: word lists and examples as text, one entry a line; # begins a comment."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-__all__ = ["read_lines", "read_text_file"]
+__all__ = ["FOLDER", "read_lines", "read_text_file"]
 
-_FOLDER = Path(__file__).parent / "data"
+FOLDER = Path(__file__).parent / "data"
 
 
 def read_text_file(name: str) -> str:
     """The text of a file in `data`."""
-    return (_FOLDER / name).read_text(encoding="utf-8")
+    return (FOLDER / name).read_text(encoding="utf-8")
 
 
 def read_lines(name: str) -> list[str]:

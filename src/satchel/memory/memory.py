@@ -208,7 +208,7 @@ class Memory:
                 second = None
                 if second_embedder is not None and second_embedder != "none":
                     second = await _opened(second_embedder, home, clock, stack)
-                dense = arms_of(first, second, database, number, clock, claims, home=home)
+                dense = arms_of(first, second, database, number, clock, claims)
             hasher = await _hasher(database, home)
             await _bring_up_to_date(database, hasher)
             thread = OneThread("satchel-memory")
@@ -965,10 +965,8 @@ class Memory:
             self._upkeep.stored()
         return change
 
-    async def pin(self, id: str, *, by: str = "user", why: str = "") -> str | None:
+    async def pin(self, id: str) -> str | None:
         """Have a memory stand in the profile, before everything that isn't pinned.
-
-        `by` says who wants it, and `why` what for; both are kept in the history.
 
         Returns:
             The change's id, for `undo`; None if it was pinned already.
@@ -977,10 +975,10 @@ class Memory:
             NotFound: There is no such memory.
             UsageError: It came from outside, or a hundred are pinned.
         """
-        note = lifecycle.note_of(self._space, by, why)
+        note = lifecycle.note_of(self._space)
         return await self._space.write(lifecycle.pin, await self.full_id(id), note, pinned=True)
 
-    async def unpin(self, id: str, *, by: str = "user", why: str = "") -> str | None:
+    async def unpin(self, id: str) -> str | None:
         """Take a pin back; the memory may still be in the profile by its importance.
 
         Returns:
@@ -989,7 +987,7 @@ class Memory:
         Raises:
             NotFound: There is no such memory.
         """
-        note = lifecycle.note_of(self._space, by, why)
+        note = lifecycle.note_of(self._space)
         return await self._space.write(lifecycle.pin, await self.full_id(id), note, pinned=False)
 
     async def link(
@@ -1016,14 +1014,14 @@ class Memory:
         return await self._link(source, target, relation, lifecycle.checked_weight(weight), by, why)
 
     async def unlink(
-        self, source: str, target: str, relation: str = "related", *, by: str = "user", why: str = ""
+        self, source: str, target: str, relation: str = "related", *, why: str = ""
     ) -> str | None:
         """Remove an edge. Returns the change's id, or None if there was no such edge.
 
         Raises:
             NotFound: One of the two is not there.
         """
-        return await self._link(source, target, relation, None, by, why)
+        return await self._link(source, target, relation, None, lifecycle.USER, why)
 
     async def _link(
         self, source: str, target: str, relation: str, weight: float | None, by: str, why: str
@@ -1054,7 +1052,7 @@ class Memory:
         older, newer = await self.full_id(older), await self.full_id(newer)
         return await self._space.write(lifecycle.supersede, older, newer, note, valid_to=end)
 
-    async def keep(self, id: str, *, by: str = "user", why: str = "") -> str:
+    async def keep(self, id: str) -> str:
         """Note in the history that a memory was looked at and is right; nothing else changes.
 
         Returns:
@@ -1063,12 +1061,10 @@ class Memory:
         Raises:
             NotFound: There is no such memory.
         """
-        note = lifecycle.note_of(self._space, by, why)
+        note = lifecycle.note_of(self._space)
         return await self._space.write(lifecycle.keep, await self.full_id(id), note)
 
-    async def merge(
-        self, ids: Iterable[str], content: str, *, by: str = "user", why: str = ""
-    ) -> tuple[str, tuple[str, ...]]:
+    async def merge(self, ids: Iterable[str], content: str) -> tuple[str, tuple[str, ...]]:
         """Make one fact of several. The one that was said last gets the words `content`, and what all of them rest on,
         their tags, spheres, pins, greatest importance and strictest discretion; it supersedes the others.
 
@@ -1078,16 +1074,15 @@ class Memory:
         Raises:
             NotFound: One of them is not there.
             UsageError: They are fewer than two, or not all facts, or there are no words; nothing was changed.
-            Refused: `by` is not "user", and the one that stays is not trusted enough; see `supersede`.
         """
         fields = await lifecycle.checked(self._space, {"content": content})
-        note = lifecycle.note_of(self._space, by, why)
+        note = lifecycle.note_of(self._space)
         wanted = list(dict.fromkeys([await self.full_id(id) for id in ids]))
         kept, done = await self._space.write(lifecycle.merge, wanted, fields["content"], note)
         self._upkeep.stored()
         return kept, tuple(done)
 
-    async def undo(self, change_id: str, *later: str, by: str = "user", why: str = "") -> str:
+    async def undo(self, change_id: str, *later: str, why: str = "") -> str:
         """Take a change back, and after it those that are named besides: all of them or none. That is a change itself:
         undoing it again brings the first one back.
 
@@ -1098,7 +1093,7 @@ class Memory:
             NotFound: There is no such change.
             UsageError: It was a storing or a forgetting, or what it changed was changed again since.
         """
-        note = lifecycle.note_of(self._space, by, why)
+        note = lifecycle.note_of(self._space, why=why)
         change = await self._space.write(history.undo_changes, (change_id, *later), note)
         self._upkeep.stored()
         return change
@@ -1266,8 +1261,6 @@ class Memory:
     async def export_to(
         self,
         where: str | Path | BinaryIO,
-        *,
-        progress: Callable[[int, int], None] = _ignore,
         **filters: Unpack[Filters],
     ) -> ExportReport:
         """Write memories as JSON lines: everything but vectors and indexes, which are made anew.
@@ -1277,7 +1270,6 @@ class Memory:
 
         Args:
             where: A path, which is replaced when all is written; or a stream of bytes, which stays open.
-            progress: Told how many of how many memories were written; called from another thread.
             filters: Which ones, see `Filters`.
 
         Raises:
@@ -1285,10 +1277,10 @@ class Memory:
         """
         wanted = self._space.filter_of(filters)
         if not isinstance(where, str | Path):
-            return await self._space.read(transfer.write, wanted, where.write, progress)
+            return await self._space.read(transfer.write, wanted, where.write)
         try:
             with replacing(Path(where)) as stream:
-                return await self._space.read(transfer.write, wanted, stream.write, progress)
+                return await self._space.read(transfer.write, wanted, stream.write)
         except OSError as error:
             raise StorageUnwritable(
                 f"{where} can't be written: {error.strerror}. It was not changed."
@@ -1334,16 +1326,16 @@ class Memory:
 
     # Upkeep.
 
-    async def check(self, *, progress: Callable[[int, int], None] = _ignore) -> Checkup:
+    async def check(self) -> Checkup:
         """Look at every memory and every index, and ask the embedder whether it serves."""
-        return await checkup.check(self._space, progress=progress)
+        return await checkup.check(self._space)
 
-    async def repair(self, *, secrets: bool = False, progress: Callable[[int], None] = _ignore) -> Repaired:
+    async def repair(self, *, secrets: bool = False) -> Repaired:
         """Repair what `check` finds: indexes, rows that belong to nothing, injected text, missing vectors.
 
         With `secrets`, they are removed too. That can't be undone: their words stay nowhere in the store.
         """
-        done = await checkup.repair(self._space, secrets=secrets, progress=progress)
+        done = await checkup.repair(self._space, secrets=secrets)
         if done.emptied:
             await self._upkeep.copy()
         return done
@@ -1357,14 +1349,11 @@ class Memory:
         if self._space.dense is None:
             return 0
         await self._space.dense.open()
-        done = await self._space.dense.fill(fetch=True)
-        await self._space.dense.associations(make=True)
-        return done
+        return await self._space.dense.fill(fetch=True)
 
     async def reindex(
         self,
         *,
-        calibrate: bool = False,
         drop_old: bool = False,
         progress: Callable[[int, int], None] = _ignore,
     ) -> Reindexed:
@@ -1374,8 +1363,6 @@ class Memory:
         then the new embedder takes over in one transaction. An interrupted call goes on where it was.
 
         Args:
-            calibrate: Show the embedder again the example messages that surfacing measures with. With an embedder that
-                is new to the store this happens by itself.
             drop_old: Remove vectors of embedders out of use at once; otherwise they stay for a week.
             progress: How many memories are done, and of how many.
 
@@ -1386,7 +1373,7 @@ class Memory:
             raise UsageError(
                 'There is no embedder (memory.embedder is "none"): name one to make vectors with.'
             )
-        done = await reindex(self._space.dense, calibrate=calibrate, drop_old=drop_old, progress=progress)
+        done = await reindex(self._space.dense, drop_old=drop_old, progress=progress)
         await self._space.candidates.refresh()
         return done
 

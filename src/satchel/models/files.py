@@ -8,11 +8,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
-from satchel.messages import FileBlock, Message
+from satchel.messages import MOST_TEXT, FileBlock, Message
 from satchel.models.port import FileReader
 from satchel.wording import cut_text
 
-__all__ = ["FilePart", "Takes", "less", "part_of"]
+__all__ = ["MOST_PICTURE", "FilePart", "Takes", "less", "part_of"]
 
 Takes: TypeAlias = Literal["all", "pictures", "text"]
 """What an endpoint takes, which is tried: all kinds at first, and less after it has refused a kind."""
@@ -20,8 +20,9 @@ Takes: TypeAlias = Literal["all", "pictures", "text"]
 _ABOUT_FILES: Final = re.compile(
     r"image|vision|visual|modal|media|\bfile|document|pdf|content", re.IGNORECASE
 )
-MOST_TEXT: Final = 200_000
-"""Characters of a text that are sent, about 50,000 tokens; tools read the rest."""
+
+MOST_PICTURE: Final = 3_700_000
+"""Bytes of a picture that every provider takes: Anthropic documents 5 MB in base64, others more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,40 +39,36 @@ class FilePart:
     name: str = ""
 
 
-def part_of(file: FileBlock, read: FileReader | None, *, takes: Takes, most_picture: int) -> FilePart:
+def part_of(file: FileBlock, read: FileReader | None, *, takes: Takes) -> FilePart:
     """What is sent of a file.
 
     Args:
         file: Which.
         read: Reads its bytes.
         takes: What the endpoint takes.
-        most_picture: The bytes that a picture may have there.
     """
-    content = read(file) if read is not None else None
-    if content is None:
+    if read is None or (content := read(file)) is None:
         return _sentence(file, "It isn't there any more.")
     if file.is_picture:
         if takes == "text":
-            if read is not None and (twin := read(file.text_twin)):
+            if twin := read(file.text_twin):
                 return FilePart(kind="text", content=f"[{file.name}: {twin.decode('utf-8', 'replace')}]")
             return _sentence(file, "You can't see pictures here.")
-        if not file.is_image or len(content) > most_picture:
-            small = read(file.small_twin) if read is not None else None
-            if small and len(small) <= most_picture:
-                return _encoded(file.small_twin, "picture", small)
-            if not file.is_image:
-                return _sentence(file, "You can't be shown pictures of this format.")
-            most = f"{most_picture / 1_000_000:.3g} MB"
+        if small := read(file.small_twin):
+            return _encoded(file.small_twin, "picture", small)
+        if not file.is_image:
+            return _sentence(file, "You can't be shown pictures of this format.")
+        if len(content) > MOST_PICTURE:
+            most = f"{MOST_PICTURE / 1_000_000:.3g} MB"
             return _sentence(file, f"The picture has more than the {most} that you can be sent.")
         return _encoded(file, "picture", content)
-    if file.media_type == "application/pdf":
-        if takes == "all":
-            return _encoded(file, "document", content)
-        if read is not None and (twin := read(file.text_twin)) is not None:
-            return FilePart(kind="text", content=f"[{file.name}]\n{twin.decode('utf-8', 'replace')}")
-    if file.media_type.startswith("text/"):
-        text = content.decode("utf-8", "replace")
-        shown = cut_text(text, MOST_TEXT, what="more characters; a tool can read them")
+    if file.media_type == "application/pdf" and takes == "all":
+        return _encoded(file, "document", content)
+    text = content if file.media_type.startswith("text/") else read(file.text_twin)
+    if text is not None:
+        shown = cut_text(
+            text.decode("utf-8", "replace"), MOST_TEXT, what="more characters; a tool can read them"
+        )
         return FilePart(kind="text", content=f"[{file.name}]\n{shown}")
     return _sentence(file, "You can't be shown what is in it; a tool may read it.")
 

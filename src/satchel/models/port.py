@@ -169,8 +169,6 @@ class EmbedderInfo:
         script: The only script that the model reads, as it begins the Unicode names of its letters ("LATIN"); "" if it
             reads more. The vectors of other texts mean nothing.
         languages: The languages that it reads, by ISO 639-1 code; empty if that isn't known or it reads many more.
-        in_process: Whether it comes with Satchel and runs in its process. Only such an embedder gets texts that are not
-            the user's in numbers: another may cost money for each, and sends them elsewhere.
     """
 
     id: str
@@ -182,7 +180,6 @@ class EmbedderInfo:
     document_prefix: str = ""
     script: str = ""
     languages: tuple[str, ...] = ()
-    in_process: bool = False
     extra: Mapping[str, Any] = field(default_factory=dict)
 
 

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import re
+import shlex
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import BinaryIO, Final
+from urllib.parse import unquote
 
 from satchel.clock import Clock, SystemClock
 from satchel.config import Settings
 from satchel.errors import UsageError
 from satchel.messages import FileBlock
-from satchel.sessions.attachments import MOST_FILES, Uploads
+from satchel.sessions.attachments import MOST_FILES, Uploads, uploads_folder
 
-__all__ = ["attach", "files_named", "keep", "named_in", "names_completing"]
+__all__ = ["attach", "dropped_in", "files_named", "keep", "mentions_of", "named_in", "names_completing"]
 
 _PIECE: Final = 1 << 20
 _MOST_NAMES: Final = 200
@@ -43,6 +45,8 @@ def attach(settings: Settings, paths: Sequence[Path], *, clock: Clock) -> list[F
                 raise UsageError("there is no such file.")
             with path.expanduser().open("rb") as file:
                 files.append(uploads.add(_pieces(file), name=path.name, now=now))
+            if path.parent == uploads_folder(settings.home):
+                path.unlink()  # see `picture_in_clipboard`
         except UsageError as error:
             raise UsageError(f"{path}: {error}") from error
         except OSError as error:
@@ -50,15 +54,45 @@ def attach(settings: Settings, paths: Sequence[Path], *, clock: Clock) -> list[F
     return files
 
 
-def named_in(text: str, cwd: Path) -> list[Path]:
+def dropped_in(pasted: str) -> list[Path]:
+    """The files that are dragged into a terminal, which pastes their paths: plain, quoted for a shell, or as addresses.
+
+    Every other pasted text names none, also one with paths among its words. Blocks.
+    """
+    if not pasted.startswith(("/", "'", '"', "file:///")):
+        return []
+    try:
+        for words in ([pasted.strip()], shlex.split(pasted)):
+            paths = [
+                Path(unquote(word.removeprefix("file://")) if ":" in word[:5] else word) for word in words
+            ]
+            if all(path.is_absolute() and path.is_file() and '"' not in str(path) for path in paths):
+                return paths
+    except (OSError, ValueError):  # too long, a NUL, or a quotation mark alone
+        pass
+    return []
+
+
+def mentions_of(paths: Sequence[Path]) -> str:
+    """The words that name the paths in a message; see `named_in`."""
+    return " ".join(f'@"{path}"' if re.search(r"\s", str(path)) else f"@{path}" for path in paths)
+
+
+def named_in(text: str, cwd: Path, *, dropped: Collection[Path] = ()) -> list[Path]:
     """The files that a message names as `@path` or `@"path with spaces"`. A word that names no file is only a word.
 
     Only files below `cwd`, and none that is hidden: a text that the user pastes may name others, such as keys.
+
+    Args:
+        text: The message.
+        cwd: What paths are relative to.
+        dropped: Files that the user dragged here: they may be anywhere.
     """
     found: dict[Path, None] = {}
     for quoted, word in _MENTION.findall(text):
         for name in (quoted,) if quoted else (word, word.rstrip(".,;:!?)")):
-            if (path := _taken(cwd / name, cwd)) and path.is_file():
+            path = cwd / name
+            if path in dropped or ((path := _taken(path, cwd)) and path.is_file()):
                 found[path] = None
                 break
     return list(found)
@@ -106,9 +140,9 @@ def keep(settings: Settings, contents: Sequence[tuple[str, bytes]]) -> list[File
     return [uploads.add([content], name=name, now=now) for name, content in contents]
 
 
-def files_named(settings: Settings, text: str, cwd: Path) -> list[FileBlock]:
+def files_named(settings: Settings, text: str, cwd: Path, dropped: Collection[Path]) -> list[FileBlock]:
     """Attach the files that a message names; see `named_in` and `attach`."""
-    return attach(settings, named_in(text, cwd), clock=SystemClock())
+    return attach(settings, named_in(text, cwd, dropped=dropped), clock=SystemClock())
 
 
 def _pieces(file: BinaryIO) -> Iterator[bytes]:

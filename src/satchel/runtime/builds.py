@@ -44,7 +44,7 @@ from satchel.runtime.build_news import post_id
 from satchel.runtime.home import Home
 from satchel.runtime.parts import Parts
 from satchel.runtime.spill import spill_into
-from satchel.sandbox.detached import claim_start, give_up_start, is_working, start_satchel
+from satchel.sandbox.detached import is_working, start_working
 from satchel.sandbox.port import Broker, Sandbox
 
 __all__ = ["Builds", "posted_of"]
@@ -456,18 +456,16 @@ class Builds:
 
     def _start_worker(self) -> None:
         settings = self._parts.settings
-        if not claim_start(settings.home, WORKER):
-            return
         try:
             # It gets the keys of model providers in its environment.
-            start_satchel(
+            start_working(
                 settings.home,
+                WORKER,
                 {**settings.environ, **settings.secrets},
                 ("worker", "--once"),
                 log="worker.log",
             )
         except SandboxError as error:
-            give_up_start(settings.home, WORKER)
             raise StorageError(
                 f"The build is stored and waits. {error} To build it: satchel worker --once"
             ) from error

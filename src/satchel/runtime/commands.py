@@ -38,6 +38,7 @@ from satchel.runtime.lines import (
     saved_in_words,
     session_line,
     standing_lines,
+    status_in_a_word,
     usage_line,
     usage_table,
 )
@@ -50,6 +51,7 @@ from satchel.version import __version__
 from satchel.wording import cut_text
 
 if TYPE_CHECKING:
+    from satchel.builder.records import BuildMessage
     from satchel.capabilities.checking import Registrar
     from satchel.capabilities.records import Capability
     from satchel.memory import Memory
@@ -353,8 +355,10 @@ async def _capability(context: CommandContext, rest: str) -> CommandResult:
     if parts is None:
         raise UsageError("Capabilities are unavailable.")
     if not rest:
+        asking = await parts.builds.queue.open_questions()
         lines = [
-            f"{_state_of(each):30} {one_line(each.description, 80)}" for each in await parts.catalogue.list()
+            f"{_state_of(each, asking):30} {one_line(each.description, 80)}"
+            for each in await parts.catalogue.list()
         ]
         return _shown(*(lines or ["There are no capabilities."]), notes=await _asking(parts))
     word, _, wish = rest.partition(" ")
@@ -363,7 +367,11 @@ async def _capability(context: CommandContext, rest: str) -> CommandResult:
         saved = await parts.builds.saved(found)
         words = saved_in_words(**saved) if saved else ""
         told = [f"Saved so far, about: {words}"] if words else []
-        return _shown(*_capability_lines(found), *told, notes=await _asking(parts, found.name))
+        return _shown(
+            *_capability_lines(found, await parts.builds.queue.open_questions()),
+            *told,
+            notes=await _asking(parts, found.name),
+        )
     name, _, wish = wish.strip().partition(" ")
     if not name:
         raise UsageError(f"Name a capability: /capability {word} NAME. /capability lists them.")
@@ -416,14 +424,13 @@ async def _asking(parts: CapabilityParts, name: str = "") -> list[str]:
     ]
 
 
-def _state_of(capability: Capability) -> str:
-    return f"{capability.name}  {capability.status}" + (
-        f", v{capability.version}" if capability.version else ""
-    )
+def _state_of(capability: Capability, asking: Iterable[BuildMessage] = ()) -> str:
+    version = f", v{capability.version}" if capability.version else ""
+    return f"{capability.name}  {status_in_a_word(capability, asking)}{version}"
 
 
-def _capability_lines(capability: Capability) -> Iterator[str]:
-    yield _state_of(capability)
+def _capability_lines(capability: Capability, asking: Iterable[BuildMessage]) -> Iterator[str]:
+    yield _state_of(capability, asking)
     yield capability.description
     yield from sentences(capability.access, name=capability.name)
     yield from (f"! {reason}" for reason in capability.reasons)
@@ -938,7 +945,7 @@ COMMANDS: Mapping[str, SlashCommand] = {
         SlashCommand(
             name="undo",
             arguments="",
-            help="Undo the last turn's file changes.",
+            help="Undo the last turn's changes of files; what commands changed stays.",
             run=partial(_restored, how=undo),
         ),
         SlashCommand(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,7 +16,7 @@ from satchel.memory.records import PICTURE
 from satchel.messages import FileBlock
 from satchel.runtime.documents import kept_document, remove_kept
 from satchel.runtime.pictures import files_of_picture
-from satchel.sessions import FORGOTTEN, Redaction, SessionStore, Words, live_redactor
+from satchel.sessions import FORGOTTEN, Redacted, Redaction, SessionStore, Words, live_redactor
 from satchel.sessions.view import LastWords, SessionTurn, ToolCall
 from satchel.tools.kept import kept_path
 
@@ -156,6 +156,12 @@ async def forget(
     ]
     if branches:
         logs = logs.with_more(await sessions.redact(branches, memory_ids=gone, told=told))
+    messages = {record.id for record, _ in found if _is_message(record)}
+    for entry in logs.sessions if messages else ():
+        if entry.session_id not in named:
+            for turn in await _turns_of(messages, entry, sessions):
+                repeating = await sessions.repeating(entry.session_id, turn, project=project)
+                attached += await _attached_at(turn, [entry.session_id, *repeating], sessions)
     await sessions.remove_files(attached)
     sent = {record.source.document for record, _ in found if kept_document(home, record.source.document)}
     # Another scope may have the same file.
@@ -214,19 +220,43 @@ async def _places(record: MemoryRecord, sessions: SessionStore, project: str | N
 
 async def _attached_to(record: MemoryRecord, sessions: SessionStore, project: str | None) -> list[Path]:
     """The files that the user attached to the message that an episode is, and those that tools returned for it."""
-    source = record.source
-    if record.kind != "episode" or source.session is None or source.position not in (0, None):
+    if not _is_message(record):
         return []
+    return await _attached_at(record.source.turn, await _places(record, sessions, project), sessions)
+
+
+def _is_message(record: MemoryRecord) -> bool:
+    source = record.source
+    return record.kind == "episode" and source.session is not None and source.position in (0, None)
+
+
+async def _turns_of(ids: Set[str], entry: Redacted, sessions: SessionStore) -> list[int]:
+    """The turns of a redacted session that were captured as one of these memories, though another is their source."""
+    found: list[int] = []
+
+    def visit(turn: SessionTurn) -> None:
+        if turn.number in entry.turns and not ids.isdisjoint(turn.captured or ()):
+            found.append(turn.number)
+
+    if entry.turns:
+        await sessions.read_turns(entry.session_id, visit)
+    return found
+
+
+async def _attached_at(
+    number: int | None, places: Sequence[str | None], sessions: SessionStore
+) -> list[Path]:
+    """The files of a turn, in each of the sessions that have it."""
     found: list[FileBlock] = []
 
     def visit(turn: SessionTurn) -> None:
-        if turn.number == source.turn and turn.start is not None:
+        if turn.number == number and turn.start is not None:
             found.extend(turn.start.message.files)
             for call in turn.of(ToolCall):
                 found.extend(call.result.files if call.result is not None else ())
 
     paths: list[Path] = []
-    for place in await _places(record, sessions, project):
+    for place in places:
         with suppress(NotFound, StorageError):  # as in `_as_logged`
             found.clear()
             path = (await sessions.info(place or "")).path

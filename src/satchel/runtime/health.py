@@ -15,7 +15,6 @@ from satchel.clock import local_day
 from satchel.config import Settings
 from satchel.errors import EmbedderError, NoSandbox, SandboxError, SatchelError, StorageUnwritable
 from satchel.memory import Memory
-from satchel.memory.find.associations import read_associations
 from satchel.models.embedding import (
     DEFAULT_EMBEDDER,
     DEFAULT_SECOND_EMBEDDER,
@@ -295,8 +294,6 @@ async def _memory(satchel: Satchel) -> list[Check]:
             for one in await watched(satchel.home, satchel.memory)
         ]
     checks.extend(_embedders(satchel))
-    if notice := read_associations(settings.home).notice:
-        checks.append(Check(part="associations", state="warning", text=notice))
     return checks
 
 

@@ -89,6 +89,7 @@ from satchel.tools import ModeGate, Registry, ToolResult
 from satchel.tools.builtin.jobs import MOST_RESULT, USERS_CALL, BackgroundCommands, Job, source_of
 from satchel.tools.builtin.jobs import STATE_KEY as JOBS
 from satchel.tools.builtin.todo import STATE_KEY as TO_DO
+from satchel.tools.documents.texts import write_texts
 from satchel.tools.kept import kept_path
 from satchel.tools.pictures.shrinking import make_smaller
 
@@ -370,7 +371,7 @@ class SessionHub:
         for event in lasting:
             match event:
                 case Observation(files=files) | SubAgentEvent(event=Observation(files=files)):
-                    await self._make_smaller(files)
+                    await self._make_readable(files)
                 case _:
                     pass
         durable = any(isinstance(event, _DURABLE) for event in lasting)
@@ -548,13 +549,15 @@ class SessionHub:
             raise UsageError(f"A message may have {MOST_FILES} files at most.")
         spill_dir = self._environment.spill_dir
         taken = await self._parts.pool.run(self._parts.uploads.take, files, spill_dir)
-        await self._make_smaller(taken)
+        await self._make_readable(taken)
         return taken
 
-    async def _make_smaller(self, files: Sequence[FileBlock]) -> None:
-        """Put smaller pictures beside large ones, before a model is asked."""
-        for trouble in await make_smaller(files, self._environment.spill_dir, self._parts.sandboxes.get):
-            self._parts.notices.post_once(Notice(part="pictures", text=trouble))
+    async def _make_readable(self, files: Sequence[FileBlock]) -> None:
+        """Put smaller pictures beside large ones, and the text of documents beside them, before a model is asked."""
+        place, sandbox = self._environment.spill_dir, self._parts.sandboxes.get
+        for part, make in (("pictures", make_smaller), ("documents", write_texts)):
+            for trouble in await make(files, place, sandbox):
+                self._parts.notices.post_once(Notice(part=part, text=trouble))
 
     async def _drop(self, files: Sequence[FileBlock]) -> None:
         if files:
@@ -1021,6 +1024,7 @@ class SessionHub:
                 focus=focus,
                 session_id=self.id,
                 hooks=self._hooks,
+                read_file=self._read_file,
             )
             if event is not None:
                 self._watch.restart()

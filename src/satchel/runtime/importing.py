@@ -156,6 +156,8 @@ class _Conversations:
         main, outcome = found.messages, "known"
         try:
             if place is None:
+                if known := await self._in_another(found, words):
+                    return known
                 if all(said.of(one) in ("", FORGOTTEN) and not one.files for one in main):
                     return "deleted"
                 title = "" if any(said.of(one) == FORGOTTEN for one in main) else title_of(clean(found.title))
@@ -171,6 +173,24 @@ class _Conversations:
             return "gone on"
         await self._take_branches(found, [path for path in paths if path is not main], main, said)
         return outcome
+
+    async def _in_another(self, found: ImportedConversation, words: Mapping[str, str]) -> str:
+        """What became of another conversation that has all messages of this one; "" if there is none.
+
+        Some exports have no conversations, so that one whose first messages are gone there looks like another one.
+        """
+        assert self._places is not None
+        assert self._home.memory is not None
+        told = {message.id for message in found.messages if message.id in words}
+        if not told:
+            return ""
+        other = (await self._home.memory.get(min(told))).source.session or ""
+        if other == found.session or other not in {*self._places, *self._deleted}:
+            return ""
+        if other in self._deleted:
+            return "deleted"
+        there = {id for ids in (await self._state(other)).ids.values() for id in ids}
+        return "known" if told <= there else ""
 
     async def _take_branches(
         self,

@@ -19,7 +19,9 @@ from satchel.messages import Usage
 from satchel.wording import LINE_CHARS, counted, one_line
 
 if TYPE_CHECKING:
+    from satchel.builder.records import BuildMessage
     from satchel.capabilities.kept import Returned
+    from satchel.capabilities.records import Capability
     from satchel.config.settings import MemorySettings
     from satchel.memory import Agenda, Hit, MemoryRecord, PageVersion, Profile, Successor
     from satchel.runtime.forgetting import ForgetReceipt
@@ -41,6 +43,7 @@ __all__ = [
     "receipt_lines",
     "returned_line",
     "saved_in_words",
+    "status_in_a_word",
     "session_line",
     "spent_by_purpose",
     "standing_lines",
@@ -358,6 +361,12 @@ def _definition_lines(definition: ExternalDefinition) -> list[str]:
         *parameters,
         *([f"required: {required}"] if required else []),
     ]
+
+
+def status_in_a_word(capability: Capability, asking: Iterable[BuildMessage]) -> str:
+    """Its status, and "waiting" while a build of it, or a proposal to build it, waits for the user's answer."""
+    waits = capability.status == "building" and any(one.build_id == capability.build_id for one in asking)
+    return "waiting" if waits else capability.status
 
 
 def saved_in_words(calls: float, tokens: float, seconds: float) -> str:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from satchel.config.home import ensure_home, replace_file
 from satchel.errors import SandboxError, StorageUnwritable
-from satchel.sandbox.detached import claim_start, give_up_start, is_working, start_satchel
+from satchel.sandbox.detached import is_working, start_working
 
 if TYPE_CHECKING:
     from satchel.config import Settings
@@ -50,13 +50,10 @@ def leave_work(settings: Settings) -> bool:
 
 def leave_work_of(home: Path, environ: Mapping[str, str]) -> bool:
     """The same for a program that has not read the settings; `environ` is its whole environment."""
-    if not claim_start(home, LOCK):
-        return True
     note = _note(home)
     try:
-        start_satchel(home, environ, ("memory", "work"), log="memory-work.log", nicely=True)
+        start_working(home, LOCK, environ, ("memory", "work"), log="memory-work.log", nicely=True)
     except SandboxError as error:
-        give_up_start(home, LOCK)
         with suppress(StorageUnwritable):
             ensure_home(note.parent)
             replace_file(note, f"{error}\n")

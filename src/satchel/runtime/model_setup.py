@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final, Literal
+from urllib.parse import urlsplit
 
 import anyio
 import anyio.to_thread
@@ -21,11 +23,8 @@ from satchel.models.prices import known_window, priced
 from satchel.runtime.endpoints import greet, probe_endpoint
 from satchel.runtime.inventory import ProviderModels, list_models
 
-__all__ = ["OWN", "OWN_KEY", "FoundModels", "ModelWish", "find_models", "set_up_model"]
+__all__ = ["FoundModels", "ModelWish", "find_models", "key_at", "provider_at", "set_up_model"]
 
-OWN: Final = "own"
-"""The provider for which the user gave only an address."""
-OWN_KEY: Final = "OWN_API_KEY"
 _MOST_ANSWER_S: Final = 60.0
 """A large model on a slow machine loads its weights before its first word."""
 
@@ -52,10 +51,10 @@ class ModelWish:
     """What the user chose.
 
     Attributes:
-        provider: A provider's name; `OWN` with `base_url`.
+        provider: A provider's name; ignored with `base_url`.
         model: Its name there; "" takes the provider's default, or the first that it lists.
         key: What the user pasted; "" if it needs none, or has one.
-        base_url: An own address; "" for a provider that is known.
+        base_url: An address of the user's own; "" for a provider that is known.
         kind: The interface at it.
     """
 
@@ -132,7 +131,8 @@ async def set_up_model(settings: Settings, wish: ModelWish, *, clock: Clock) -> 
         except ModelAuthError as error:
             if not wish.key:
                 raise
-            raise ModelAuthError(f"{_place(provider)} refuses this key.") from error
+            place = provider.base_url if wish.base_url else provider.name
+            raise ModelAuthError(f"{place} refuses this key.") from error
         provider = endpoint.provider
         tried = replace(tried, providers={**tried.providers, provider.name: provider})
         model = wish.model or await default_model(provider, tried)
@@ -148,9 +148,19 @@ def _provider_of(settings: Settings, wish: ModelWish) -> ProviderSettings:
     address = _with_scheme(wish.base_url.strip())
     if not address.startswith(("http://", "https://")):
         raise UsageError("The address must begin with http:// or https://.")
-    return ProviderSettings(
-        name=OWN, kind=wish.kind, base_url=address, env_api_key=OWN_KEY if wish.key else ""
-    )
+    key = key_at(address) if wish.key else ""
+    return ProviderSettings(name=provider_at(address), kind=wish.kind, base_url=address, env_api_key=key)
+
+
+def provider_at(address: str) -> str:
+    """The name of the provider at an address of the user's own, such as "localhost-8080"."""
+    place = urlsplit(address).netloc.rpartition("@")[2]
+    return re.sub("[^a-z0-9]+", "-", place.lower()).strip("-")[:50] or "own"
+
+
+def key_at(address: str) -> str:
+    """The variable of the key of that provider, such as "OWN_LOCALHOST_8080_API_KEY"."""
+    return f"OWN_{provider_at(address).upper().replace('-', '_')}_API_KEY"
 
 
 def _with_scheme(address: str) -> str:
@@ -163,16 +173,12 @@ def _with_scheme(address: str) -> str:
     return f"http://{address}" if is_near else address
 
 
-def _place(provider: ProviderSettings) -> str:
-    return provider.base_url if provider.name == OWN else provider.name
-
-
 def _keep(settings: Settings, provider: ProviderSettings, wish: ModelWish, name: str) -> None:
     path = settings.config_path
     if wish.key:
         store_key(settings.home, provider.env_api_key, wish.key)
     if wish.base_url:
-        set_value(path, f"providers.{OWN}.kind", provider.kind)
-        set_value(path, f"providers.{OWN}.base_url", provider.base_url)
-        set_value(path, f"providers.{OWN}.env_api_key", provider.env_api_key or None)
+        set_value(path, f"providers.{provider.name}.kind", provider.kind)
+        set_value(path, f"providers.{provider.name}.base_url", provider.base_url)
+        set_value(path, f"providers.{provider.name}.env_api_key", provider.env_api_key or None)
     set_value(path, "model", name, providers=settings.providers)

@@ -2,19 +2,56 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import base64
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Final
 
 import anyio.to_thread
 
+from satchel.errors import SatchelError
+from satchel.events import Event, Observation
 from satchel.memory import MemoryRecord
 from satchel.memory.records import PICTURE
+from satchel.messages import FileBlock
 from satchel.runtime.documents import digest_of
 from satchel.sessions import SessionStore
-from satchel.tools.kept import FOLDER
+from satchel.tools.kept import FOLDER, kept_path
 
-__all__ = ["files_beside", "files_of_picture", "picture_file"]
+__all__ = ["content_of", "files_beside", "files_of_picture", "picture_file", "pictures_in"]
+
+_MOST_SHOWN: Final = 4_000_000
+"""Bytes of a picture of a result that editors and front ends are sent; the conversation has larger ones."""
+
+
+async def pictures_in(
+    event: Event, read: Callable[[FileBlock], Awaitable[bytes]]
+) -> list[tuple[FileBlock, str]]:
+    """The pictures of a result that editors and front ends are sent, in base64; none of any other event.
+
+    Args:
+        event: Of a session.
+        read: See `content_of`. A picture that it can't read is left out: it may have been forgotten meanwhile.
+    """
+    found = []
+    for file in event.files if isinstance(event, Observation) else ():
+        if file.is_image and file.size <= _MOST_SHOWN:
+            with suppress(SatchelError, OSError):
+                found.append((file, base64.b64encode(await read(file)).decode("ascii")))
+    return found
+
+
+async def content_of(sessions: SessionStore, session_id: str, file: FileBlock) -> bytes:
+    """The bytes of a file that is attached to a conversation, or belongs to a result in it.
+
+    Raises:
+        NotFound: There is no such conversation.
+        OSError: They are gone.
+        StorageError: They can't be read from the server.
+    """
+    folder = await sessions.folder_of(await sessions.info(session_id), f"{FOLDER}/{file.file_name}")
+    return await anyio.to_thread.run_sync(kept_path(folder, file).read_bytes)
 
 
 async def picture_file(sessions: SessionStore, record: MemoryRecord) -> Path | None:

@@ -51,14 +51,21 @@ class ServerApi:
         """The answer to a DELETE, as JSON data. Errors as in `get`."""
         return await self._asked("DELETE", path)
 
+    async def content(self, path: str) -> bytes:
+        """The answer to a GET as it is. Errors as in `get`."""
+        return await self._answer("GET", path)
+
     async def _asked(self, method: str, path: str, **more: Any) -> Any:
+        return json.loads(await self._answer(method, path, **more))
+
+    async def _answer(self, method: str, path: str, **more: Any) -> bytes:
         try:
             answer = await self._client.request(method, path, **more)
         except httpx2.HTTPError as error:
             raise _unreachable(error) from error
         if not answer.is_success:
             raise _said(answer.status_code, answer.content)
-        return json.loads(answer.content)
+        return answer.content
 
     @asynccontextmanager
     async def stream(

@@ -13,23 +13,26 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from satchel.clock import SystemClock
 from satchel.config.home import ensure_home
 from satchel.config.locks import FileLock, held
 from satchel.errors import SandboxError, StorageUnwritable
 from satchel.sandbox.marks import MARK, REPORT_FD
 
-__all__ = ["ask_to_end", "claim_start", "give_up_start", "is_working", "start_satchel", "work_lock"]
+__all__ = ["ask_to_end", "is_working", "start_satchel", "start_working", "work_lock"]
 
-_STARTS_S: Final = 30.0
-"""A start that takes longer until the lock is held has failed."""
 _START: Final = 'trap "" HUP; "$@" &'
 _START_NICELY: Final = 'trap "" HUP; if command -v nice >/dev/null; then set -- nice -n 15 "$@"; fi; "$@" &'
 """At a low priority, where the machine has `nice`. The lowest, 19, would starve on a machine that is always busy."""
 
 
 def start_satchel(
-    home: Path, environ: Mapping[str, str], arguments: Sequence[str], *, log: str, nicely: bool = False
+    home: Path,
+    environ: Mapping[str, str],
+    arguments: Sequence[str],
+    *,
+    log: str,
+    nicely: bool = False,
+    holds: Sequence[int] = (),
 ) -> None:
     """Start a command of Satchel in a session of its own, without a terminal. Nobody waits for it and nobody ends it.
 
@@ -40,6 +43,7 @@ def start_satchel(
         arguments: The command, such as ("worker", "--once").
         log: The name of the file in SATCHEL_HOME/logs that its output is appended to; created for its owner only.
         nicely: Run it at a low priority.
+        holds: Descriptors that it inherits.
 
     Raises:
         SandboxError: It could not be started.
@@ -69,6 +73,7 @@ def start_satchel(
                 stdout=fd,
                 stderr=fd,
                 start_new_session=True,
+                pass_fds=holds,
                 check=True,
                 timeout=10,
             )
@@ -97,7 +102,8 @@ def work_lock(home: Path, name: str) -> FileLock | None:
     except OSError as error:
         raise StorageUnwritable(f"{path} can't be locked: {error.strerror}.") from error
     if lock is not None:
-        give_up_start(home, name)
+        with suppress(OSError):
+            _starting(home, name).unlink(missing_ok=True)
     return lock
 
 
@@ -120,30 +126,45 @@ def ask_to_end(home: Path, name: str) -> bool:
     return False
 
 
-def claim_start(home: Path, name: str) -> bool:
-    """Whether this process shall start the one that does a kind of work: none does it, and nobody is just starting one,
-    which takes seconds until it has the lock. Of several processes that ask at the same time one is told so.
+def start_working(
+    home: Path,
+    name: str,
+    environ: Mapping[str, str],
+    arguments: Sequence[str],
+    *,
+    log: str,
+    nicely: bool = False,
+) -> None:
+    """Start the process that does a kind of work, unless one does it or is just starting, which takes seconds until it
+    has the lock. Of several processes that ask at the same time one starts it.
+
+    Args:
+        home: SATCHEL_HOME.
+        name: Of the kind of work.
+        environ: As `start_satchel`, like the others.
+        arguments: The command; it takes `work_lock`.
+        log: The name of its log.
+        nicely: Run it at a low priority.
+
+    Raises:
+        SandboxError: It could not be started.
     """
     if is_working(home, name):
-        return False
+        return
     mark = _starting(home, name)
     try:
         ensure_home(mark.parent)
-        os.close(os.open(mark, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
-    except FileExistsError:
-        with suppress(OSError):
-            if 0 <= SystemClock().now().timestamp() - mark.stat().st_mtime < _STARTS_S:
-                return False
-            mark.touch()
+        starting = FileLock.take(mark)
     except (OSError, StorageUnwritable):
-        pass  # Then it may be started twice; the second one leaves at once.
-    return True
-
-
-def give_up_start(home: Path, name: str) -> None:
-    """The process has the lock, or could not be started."""
-    with suppress(OSError):
-        _starting(home, name).unlink(missing_ok=True)
+        start_satchel(home, environ, arguments, log=log, nicely=nicely)  # a second one would leave at once
+        return
+    if starting is None:
+        return
+    try:
+        # The process inherits the lock, so the kernel releases it if that dies before it works.
+        start_satchel(home, environ, arguments, log=log, nicely=nicely, holds=(starting.fd,))
+    finally:
+        starting.release()
 
 
 def _starting(home: Path, name: str) -> Path:

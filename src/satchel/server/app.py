@@ -209,12 +209,15 @@ def create_app(satchel: Satchel, *, token: str) -> App:
     )
     api.state.service = service
     api.state.pages = PageState(access=access)
-    api.state.routers = (*(module.router for module in _ROUTERS), *plugin_routers(satchel.settings.home))
-    for router in api.state.routers:
+    plugged = plugin_routers(satchel.settings.home)
+    own = tuple(module.router for module in _ROUTERS)
+    api.state.routers = (*own, *plugged)
+    api.router.routes += [route for router in own for route in router.routes]
+    for router in plugged:
         api.include_router(router)
     api.router.routes.append(Route("/mcp", McpEndpoint(satchel, service.stopping)))
     api.state.kept = Kept.of(satchel)
-    api.include_router(messages.others)
+    api.router.routes += messages.others.routes
     api.add_exception_handler(SatchelError, _failed)
     api.add_exception_handler(V1Failure, _unfit)
     api.add_exception_handler(Exception, _defective)

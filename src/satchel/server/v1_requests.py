@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from base64 import b64decode
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Final, Protocol, TypeAlias
@@ -41,6 +42,8 @@ HOME_MODEL: Final = "satchel"
 EPHEMERAL_MODEL: Final = "satchel-ephemeral"
 """The same agent, without storing anything of the conversation."""
 MOST_TOOLS: Final = 512
+_PICTURE_TAG: Final = re.compile(r'</image>|<image name=[^<>]*?(?: path="(?P<path>[^"<>]*)")?>')
+"""What Codex writes before and after a picture. The user said neither; the picture is called as its file is."""
 
 Limit: TypeAlias = Annotated[int, Field(ge=1, le=10_000_000)] | None
 Penalty: TypeAlias = Annotated[float, Field(ge=-2, le=2)] | None
@@ -196,15 +199,18 @@ def content_of(content: Any, where: str) -> tuple[str, tuple[ClientFile, ...]]:
         raise invalid(where, "must be a text or a list of parts")
     texts: list[str] = []
     files: list[ClientFile] = []
+    picture = "picture"
     for number, part in enumerate(content):
         here = f"{where}[{number}]"
         match part:
+            case {"type": "input_text", "text": str(text)} if tag := _PICTURE_TAG.fullmatch(text):
+                picture = (tag["path"] or "").rpartition("/")[2] or "picture"
             case {"type": "text" | "input_text" | "output_text", "text": str(text)}:
                 texts.append(text)
             case {"type": "refusal", "refusal": str(text)}:
                 texts.append(text)
             case {"image_url": {"url": str(address)}} | {"image_url": str(address)}:
-                files.append(ClientFile(name="picture", content=_inlined(address, here)))
+                files.append(ClientFile(name=picture, content=_inlined(address, here)))
             case {"file": {"file_data": str(address), **about}} | {"file_data": str(address), **about}:
                 name = str(about.get("filename") or "file")
                 files.append(ClientFile(name=name, content=_inlined(address, here)))

@@ -15,7 +15,7 @@ from satchel.errors import NotFound, StorageUnwritable, UsageError
 from satchel.messages import FileBlock
 from satchel.tools.kept import kept_path, media_type_of, write_kept
 
-__all__ = ["MOST_BYTES", "MOST_FILES", "Uploads", "plain_name"]
+__all__ = ["MOST_BYTES", "MOST_FILES", "Uploads", "plain_name", "uploads_folder"]
 
 MOST_BYTES: Final = 15 << 20
 """Of one file. Anthropic takes requests of 32 MB, and base64 makes four bytes of three."""
@@ -32,7 +32,7 @@ class Uploads:
 
     def __init__(self, home: Path) -> None:
         """Take the home; the folder is created with the first file."""
-        self._folder = home / "uploads"
+        self._folder = uploads_folder(home)
 
     def add(self, pieces: Iterable[bytes], *, name: str, now: datetime) -> FileBlock:
         """Keep a file until its message comes, for a day at most.
@@ -110,6 +110,11 @@ class Uploads:
             with suppress(OSError):
                 if now.timestamp() - path.stat().st_mtime > _KEPT.total_seconds():
                     path.unlink()
+
+
+def uploads_folder(home: Path) -> Path:
+    """Where files wait. What is older than a day is removed when the next one comes."""
+    return home / "uploads"
 
 
 def plain_name(name: str) -> str:

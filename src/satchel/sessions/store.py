@@ -99,6 +99,7 @@ class SessionStore:
             self._logs = RowLogs(root, database, clock=clock, lanes=self._lanes)
         self._index = SessionIndex(self._logs, database, self._lanes.long)
         self._open: dict[str, Journal] = {}
+        self._found: dict[str, Path] = {}
         self.inbox = Inbox(database, clock=clock, new_id=new_id)
         self.client_history = ClientHistory(database, clock=clock)
 
@@ -184,7 +185,8 @@ class SessionStore:
     async def places(self) -> dict[str, Path]:
         """Where the logs are, by the ids of their sessions."""
         found = await self._run(self._logs.paths)
-        return {id: path for path in found if (id := session_id_of(path)) is not None}
+        self._found = {id: path for path in found if (id := session_id_of(path)) is not None}
+        return dict(self._found)
 
     def place(self, session_id: str, cwd: str, started_at: datetime) -> Path:
         """Where the log of a session that began then goes."""
@@ -656,10 +658,14 @@ class SessionStore:
 
     def _find(self, prefix: str) -> tuple[Path, str]:
         wanted = prefix.strip()
+        # Looking through all names for each of many sessions takes the square of their number.
+        if (known := self._found.get(wanted)) is not None and (file := self._logs.file(known)) is not None:
+            return file.path, wanted
         found: dict[str, Path] = {}
         for path in self._logs.paths(wanted):
             session_id = session_id_of(path) or ""
             if session_id == wanted:
+                self._found[wanted] = path
                 return path, session_id
             if wanted and session_id.startswith(wanted):
                 found.setdefault(session_id, path)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from enum import StrEnum
+from pathlib import Path
 from typing import Any, Final, cast
 
 from rich.text import Text
@@ -14,6 +15,7 @@ from textual.message import Message
 from textual.widgets import OptionList, TextArea
 from textual.widgets.option_list import Option
 
+from satchel.runtime.attaching import dropped_in, mentions_of
 from satchel.runtime.lines import counted
 from satchel.tui.plain_text import plain
 
@@ -68,6 +70,9 @@ class Composer(TextArea):
     class Leave(Message):
         """The user pressed Ctrl-D in the empty field."""
 
+    class Pasting(Message):
+        """The user pressed Ctrl-V, which terminals leave to programs."""
+
     def __init__(self, menu: Menu) -> None:
         """An empty field; `menu` shows its completions."""
         super().__init__(
@@ -84,6 +89,8 @@ class Composer(TextArea):
         self._at = 0
         self._draft = ""
         self._pasted: list[tuple[str, str]] = []
+        self.dropped: set[Path] = set()
+        """The files that were dragged into the field."""
 
     def remember(self, said: Sequence[str]) -> None:
         """Earlier messages, the newest first."""
@@ -161,8 +168,24 @@ class Composer(TextArea):
             self._menu.offer(())
         # Otherwise Textual asks the base class, too.
 
+    def drop(self, paths: Sequence[Path]) -> None:
+        """Name files, wherever they are, to be attached to the message."""
+        self.dropped.update(paths)
+        self.insert(f"{' ' if self.before and self.last_word else ''}{mentions_of(paths)} ")
+
+    def action_paste(self) -> None:
+        """Ask for what is in the clipboard: the screen looks for a picture first."""
+        self.post_message(self.Pasting())
+
+    def paste_words(self) -> None:
+        """Paste the words that were copied here."""
+        super().action_paste()
+
     async def _on_paste(self, event: events.Paste) -> None:
-        if len(event.text) > _LONG_PASTE:
+        if paths := dropped_in(event.text):
+            event.prevent_default()
+            self.drop(paths)
+        elif len(event.text) > _LONG_PASTE:
             event.stop()
             event.prevent_default()
             # Terminals send the end of a pasted line as Enter would: as a carriage return.

@@ -404,11 +404,19 @@ class QuestionPrompt(Waiting, can_focus=True):
         if self.question.kind == "tool":
             self.query_one(Input).focus()
 
-    def refuse(self, words: str) -> None:
-        """Answer no to everything, and say why."""
-        self.post_message(
-            AnswerGiven(self, consents={call.call_id: "no" for call in self.question.calls}, words=words)
-        )
+    def hear(self, words: str) -> None:
+        """Take words from the field: "y" and the like as the keys, anything else as no, and why not."""
+        consent = _KEYS.get(words.strip().lower())
+        self._answer(consent or "no", words="" if consent else words)
+
+    def _answer(self, consent: Consent, *, words: str = "") -> None:
+        rest: Consent = "once" if consent == "no" else "no"
+        chosen = self._chosen if consent != "no" else set(range(len(self.question.calls)))
+        consents = {
+            call.call_id: consent if number in chosen else rest
+            for number, call in enumerate(self.question.calls)
+        }
+        self.post_message(AnswerGiven(self, consents=consents, words=words))
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         """A tool's question is answered."""
@@ -434,17 +442,7 @@ class QuestionPrompt(Waiting, can_focus=True):
             self.query_one("#question", Static).update(self._text())
             return
         assert consent is not None
-        rest: Consent = "once" if consent == "no" else "no"
-        chosen = self._chosen if consent != "no" else set(range(len(self.question.calls)))
-        self.post_message(
-            AnswerGiven(
-                self,
-                consents={
-                    call.call_id: consent if number in chosen else rest
-                    for number, call in enumerate(self.question.calls)
-                },
-            )
-        )
+        self._answer(consent)
 
     def _text(self) -> Text:
         if self.question.kind == "tool":
@@ -496,7 +494,9 @@ class QuestionPrompt(Waiting, can_focus=True):
         return text
 
 
-_KEYS: Final[Mapping[str, Consent]] = {"y": "once", "s": "session", "a": "always", "n": "no"}
+_KEYS: Final[Mapping[str, Consent]] = {
+    "y": "once", "yes": "once", "s": "session", "a": "always", "n": "no", "no": "no"
+}  # fmt: skip
 
 
 def question_text(question: str, options: Sequence[str], *, who: str = "") -> Text:

@@ -41,6 +41,7 @@ from satchel.events import (
 )
 from satchel.runtime.attaching import files_named
 from satchel.runtime.build_answers import hear_line
+from satchel.runtime.clipboard import picture_in_clipboard
 from satchel.runtime.commands import (
     COMMANDS,
     CommandResult,
@@ -89,7 +90,8 @@ _KEYS: Final = (
     ("Enter", "send"),
     ("Alt-Enter, Shift-Enter, Ctrl-J, or \\ Enter", "new line"),
     ("Tab", "accept the highlighted word"),
-    ("@path", "attach a file below this folder"),
+    ("@path", "attach a file below this folder; others by dragging them here"),
+    ("Ctrl-V", "attach the picture of the clipboard"),
     ("! command", "run a command here"),
     ("Up, Down", "earlier messages"),
     ("Ctrl-R", "search earlier messages"),
@@ -576,7 +578,7 @@ class ConversationScreen(App[int]):
             return
         ask = next((ask for ask in self._asks.values() if ask.question.kind == "permission"), None)
         if ask is not None and not text.startswith("/"):
-            ask.refuse(text)
+            ask.hear(text)
             return
         try:
             found = find_command(text.strip())
@@ -601,7 +603,7 @@ class ConversationScreen(App[int]):
                 text = chosen_option(text, question.options)
             if heard.is_message:
                 files = await anyio.to_thread.run_sync(
-                    files_named, self._host.settings, text, self.session.cwd
+                    files_named, self._host.settings, text, self.session.cwd, self._composer.dropped
                 )
                 if files:
                     self._tell(f"Attached: {', '.join(file.name for file in files)}", "dim")
@@ -707,6 +709,13 @@ class ConversationScreen(App[int]):
 
     async def _read_said(self) -> None:
         self._composer.remember([text async for text in self._host.said_before()])
+
+    async def on_composer_pasting(self) -> None:
+        """Attach the picture of the clipboard, or else paste words."""
+        if (picture := await picture_in_clipboard(self._host.settings)) is not None:
+            self._composer.drop([picture])
+        else:
+            self._composer.paste_words()
 
     def on_composer_leave(self) -> None:
         """Ctrl-D in the empty field."""

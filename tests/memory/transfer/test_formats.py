@@ -197,8 +197,10 @@ async def test_text_in_another_encoding_is_read_as_it_was_meant(
 
 
 async def test_lines_in_utf_16_are_read_too(tmp_path: Path) -> None:
-    """As a shell on Windows redirects them."""
-    (tmp_path / "memory.jsonl").write_bytes((FILES / "mcp-memory.jsonl").read_text().encode("utf-16"))
+    """As a shell on Windows redirects them; U+2028 ends no line of JSON."""
+    text = (FILES / "mcp-memory.jsonl").read_text().replace('"observations":["', '"observations":["\u2028')
+    assert "\u2028" in text
+    (tmp_path / "memory.jsonl").write_bytes(text.encode("utf-16"))
     report, _ = await taken(tmp_path)
     assert report.new == 9
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Final
 
 from fastapi import APIRouter, HTTPException
@@ -20,6 +21,7 @@ from satchel.addons.agui.runs import (
 from satchel.errors import NotFound
 from satchel.events import AskUser, QuestionAsked
 from satchel.runtime import RunningTurn, Session
+from satchel.runtime.pictures import content_of
 from satchel.server.client_turns import begin, session_of_thread
 from satchel.server.service import Serves, Service
 from satchel.server.streams import EVENT_STREAM, EventStream
@@ -51,7 +53,12 @@ async def run(service: Serves, request: RunAgentInput) -> Response:
     if request.resume:
         return await _resumed(service, request, request.resume)
     begun = await begin(service, asked_of(request))
-    events = run_events(begun.records, request=request, session_id=begun.session_id)
+    events = run_events(
+        begun.records,
+        request=request,
+        session_id=begun.session_id,
+        read_file=partial(content_of, service.satchel.sessions, begun.session_id),
+    )
     return service.stream(events, resumes=False)
 
 
@@ -69,7 +76,13 @@ async def _resumed(service: Service, request: RunAgentInput, entries: Sequence[R
         if running is None:
             raise NotFound(f"No run of thread {request.threadId!r} waits for an answer.")
         waiting = session.open_questions
-    events = run_events(running.records(after), request=request, session_id=session_id, waiting=waiting)
+    events = run_events(
+        running.records(after),
+        request=request,
+        session_id=session_id,
+        read_file=partial(content_of, service.satchel.sessions, session_id),
+        waiting=waiting,
+    )
     return service.stream(events, resumes=False)
 
 

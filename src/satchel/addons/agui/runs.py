@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
+from base64 import b64decode
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Final, Literal, TypeAlias, assert_never, get_args
@@ -30,9 +31,10 @@ from satchel.events import (
     TurnResumed,
     TurnStart,
 )
-from satchel.messages import Usage
+from satchel.messages import FileBlock, Usage
+from satchel.runtime.pictures import pictures_in
 from satchel.runtime.turns import memories_to_json
-from satchel.server.client_turns import ClientCall, ClientMessage, ClientRequest, ClientTool
+from satchel.server.client_turns import ClientCall, ClientFile, ClientMessage, ClientRequest, ClientTool
 from satchel.server.problems import problem_of
 from satchel.server.streams import DataEvent
 from satchel.sessions.view import LastWords, Said, SessionView, ToolCall
@@ -41,6 +43,8 @@ __all__ = ["NAMESPACE", "ResumeEntry", "RunAgentInput", "asked_of", "consent_in"
 
 NAMESPACE: Final = "agui"
 _VERSION: Final = "1.0"
+_FILE_NAMES: Final = {"image": "picture", "document": "file"}
+"""Parts have no name."""
 _MOST_MESSAGES: Final = 10_000
 
 Question: TypeAlias = QuestionAsked | AskUser
@@ -116,7 +120,8 @@ def asked_of(request: RunAgentInput) -> ClientRequest:
             case "system" | "developer":
                 instructions.append(_text(message.get("content"), where))
             case "user":
-                said.append(ClientMessage(role="user", text=_text(message.get("content"), where)))
+                text, files = _content(message.get("content"), where)
+                said.append(ClientMessage(role="user", text=text, files=files))
             case "assistant":
                 content = message.get("content")
                 text = _text(content, where) if content is not None else ""
@@ -124,10 +129,12 @@ def asked_of(request: RunAgentInput) -> ClientRequest:
                     ClientMessage(role="assistant", text=text, calls=_calls(message.get("toolCalls"), where))
                 )
             case "tool":
+                text, files = _content(message.get("content"), where)
                 said.append(
                     ClientMessage(
                         role="tool",
-                        text=_text(message.get("content"), where),
+                        text=text,
+                        files=files,
                         call_id=str(message.get("toolCallId", "")),
                         is_error=bool(message.get("error")),
                     )
@@ -160,20 +167,35 @@ def _whole(said: Sequence[ClientMessage]) -> tuple[ClientMessage, ...]:
     return tuple(one for one in said if one.role != "tool" or one.call_id in known)
 
 
-def _text(content: Any, where: str) -> str:
+def _content(content: Any, where: str) -> tuple[str, tuple[ClientFile, ...]]:
+    """The text, the pictures and the documents of a message."""
     if isinstance(content, str):
-        return content
-    parts = content if isinstance(content, list) else [None]
-    texts = []
-    for part in parts:
+        return content, ()
+    texts, files = [], []
+    for part in content if isinstance(content, list) else [None]:
         match part:
             case {"type": "text", "text": str(text)}:
                 texts.append(text)
+            case {"type": "image" | "document" as kind, "source": {"type": "data", "value": str(data)}}:
+                try:
+                    files.append(ClientFile(name=_FILE_NAMES[kind], content=b64decode(data, validate=True)))
+                except ValueError:
+                    raise UsageError(f"{where} has a part that isn't valid base64.") from None
             case {"type": str(kind)}:
-                raise UsageError(f"{where} has a part of type {kind[:50]!r}. Satchel accepts text only.")
+                raise UsageError(
+                    f"{where} has a part of type {kind[:50]!r} that Satchel doesn't take. It accepts text, and images "
+                    "and documents whose source is `data`; it fetches no addresses."
+                )
             case _:
                 raise UsageError(f"{where}.content must be a text or a list of parts.")
-    return "\n".join(texts)
+    return "\n".join(texts), tuple(files)
+
+
+def _text(content: Any, where: str) -> str:
+    text, files = _content(content, where)
+    if files:
+        raise UsageError(f"{where} has a file. Satchel accepts them from the user and in results.")
+    return text
 
 
 def _calls(calls: Any, where: str) -> tuple[ClientCall, ...]:
@@ -224,6 +246,7 @@ async def run_events(
     *,
     request: RunAgentInput,
     session_id: str,
+    read_file: Callable[[FileBlock], Awaitable[bytes]],
     waiting: Sequence[Question] = (),
 ) -> AsyncGenerator[DataEvent, None]:
     """A turn, or the rest of one, as a run. The run ends when the turn asks a question; the turn keeps waiting.
@@ -232,6 +255,7 @@ async def run_events(
         records: Of the turn.
         request: Names the thread and the run.
         session_id: The session.
+        read_file: Reads the pictures of results.
         waiting: Questions that are open already: the run ends with them at once.
     """
     head = {"threadId": request.threadId, "runId": request.runId}
@@ -244,6 +268,7 @@ async def run_events(
     async with aclosing(records):
         try:
             async for record in records:
+                run.pictures = await pictures_in(record.event, read_file)
                 for event in run.feed(record):
                     yield event
                 if run.has_ended:
@@ -265,12 +290,22 @@ class _Run:
     number: int = 0
     message: str = ""
     has_ended: bool = False
+    pictures: Sequence[tuple[FileBlock, str]] = ()
     view: SessionView = field(default_factory=SessionView)
     models: dict[tuple[str, str], Usage] = field(default_factory=dict)
 
     def event(self, type: str, **fields: Any) -> DataEvent:
         """One event."""
         return DataEvent({"type": type, **fields})
+
+    def _content(self, text: str) -> str | list[dict[str, Any]]:
+        """The content of a result: its text, with its pictures as parts."""
+        if not self.pictures:
+            return text
+        sources = (
+            {"type": "data", "value": data, "mimeType": file.media_type} for file, data in self.pictures
+        )
+        return [{"type": "text", "text": text}, *({"type": "image", "source": source} for source in sources)]
 
     def feed(self, record: Record) -> Iterator[DataEvent]:
         part = self.view(record)
@@ -293,7 +328,7 @@ class _Run:
                     "TOOL_CALL_RESULT",
                     messageId=f"result-{part.id}",
                     toolCallId=part.id,
-                    content=result.text,
+                    content=self._content(result.text),
                     role="tool",
                 )
             case ToolCall(progress=None, refusal=None):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any, BinaryIO
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import cache, partial
+from typing import Any, BinaryIO, TypeAlias
 
 from satchel.addons.importers.transcripts import WRITTEN_BY_PROGRAM, TurnNumbering, moment_of, place_of
 from satchel.memory.transfer.files import SourceFile
@@ -16,6 +17,7 @@ __all__ = ["is_conversation", "read", "single_conversation"]
 _MAX_BYTES = 64 << 20  # Of a file that is a single conversation and not a list.
 _MOST_BRANCHES = 50
 _FILE_ID = re.compile(r"file[-_][A-Za-z0-9]+")
+_Beside: TypeAlias = Mapping[str, tuple[str, Callable[[], bytes]]]
 
 
 _KINDS_LEFT_OUT = {
@@ -47,25 +49,29 @@ def single_conversation(stream: BinaryIO) -> Mapping[str, Any] | None:
 
 def read(stream: BinaryIO, file: SourceFile) -> Iterator[Part]:
     """Read every conversation, without tools and system messages."""
-    head = stream.peek(64) if hasattr(stream, "peek") else b""
+    beside = cache(partial(_by_id, file))
+    with file.open() as again:
+        head = again.read(64)
     if head.lstrip()[:1] == b"{":
         found = single_conversation(stream)
         if found is None:
             yield LeftOut(reason="a file that is not a ChatGPT export", where=file.name)
         else:
-            yield from _conversation(found, file, f"{file.name}#1")
+            yield from _conversation(found, file, beside, f"{file.name}#1")
         return
     for number, element in elements(stream, file.name):
         where = f"{file.name}#{number}"
         if isinstance(element, LeftOut):
             yield element
         elif is_conversation(element):
-            yield from _conversation(element, file, where)
+            yield from _conversation(element, file, beside, where)
         else:
             yield LeftOut(reason="an element that is not a conversation", where=where)
 
 
-def _conversation(found: Mapping[str, Any], file: SourceFile, where: str) -> Iterator[Part]:
+def _conversation(
+    found: Mapping[str, Any], file: SourceFile, beside: Callable[[], _Beside], where: str
+) -> Iterator[Part]:
     mapping: Mapping[str, Any] = found["mapping"]
     name = found.get("conversation_id") or found.get("id") or stable_id(*sorted(mapping)[:50])
     begun = moment_of(found.get("create_time")) or moment_of(found.get("update_time"))
@@ -82,7 +88,7 @@ def _conversation(found: Mapping[str, Any], file: SourceFile, where: str) -> Ite
             author = message.get("author")
             role = author.get("role") if isinstance(author, Mapping) else None
             reason = _why_left_out(message, role)
-            files = _files(message, file) if not reason or role == "tool" else []
+            files = _files(message, beside) if not reason or role == "tool" else []
             if reason:
                 yield LeftOut(reason=reason, where=f"{where} {node_id}"[:200], expected=True)
                 if not files:
@@ -122,22 +128,30 @@ def _leaves(mapping: Mapping[str, Any], current: Collection[str]) -> list[str]:
     ][:_MOST_BRANCHES]
 
 
-def _files(message: Mapping[str, Any], file: SourceFile) -> list[ImportedFile]:
-    """The pictures and files of a message that the export holds, by the beginnings of their names."""
+def _files(message: Mapping[str, Any], beside: Callable[[], _Beside]) -> list[ImportedFile]:
+    """The pictures and files of a message that the export holds."""
     content, metadata = message.get("content"), message.get("metadata")
     parts = content.get("parts") if isinstance(content, Mapping) else None
     pointers = [part.get("asset_pointer") for part in parts or () if isinstance(part, Mapping)]
     attached = metadata.get("attachments") if isinstance(metadata, Mapping) else None
     names = {one.get("id"): one.get("name") for one in attached or () if isinstance(one, Mapping)}
     ids = [match[0] for one in (*pointers, *names) if (match := _FILE_ID.search(str(one)))]
-    others = file.others() if ids else {}
     found = []
     for id in dict.fromkeys(ids):
-        base = next((base for base in others if base.startswith(id)), None)
-        if base is not None:
+        if id in beside():
+            base, read_file = beside()[id]
             name = names.get(id) or base.removeprefix(id).lstrip("-_") or base
-            found.append(ImportedFile(name=str(name), read=others[base]))
+            found.append(ImportedFile(name=str(name), read=read_file))
     return found
+
+
+def _by_id(file: SourceFile) -> _Beside:
+    """The files beside an export: their names and what reads them, by the ids that the names begin with."""
+    return {
+        match[0]: (base, read_file)
+        for base, read_file in file.others().items()
+        if (match := _FILE_ID.match(base))
+    }
 
 
 def _branch(mapping: Mapping[str, Any], leaf: object) -> tuple[list[tuple[str, Mapping[str, Any]]], str]:

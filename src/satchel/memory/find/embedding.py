@@ -15,14 +15,6 @@ import numpy as np
 
 from satchel.clock import Clock
 from satchel.errors import EmbedderError, EmbedderMismatch, StorageLocked, StorageUnwritable
-from satchel.memory.find.associations import (
-    Centres,
-    centres_of,
-    group_key,
-    keep_centres,
-    known_centres,
-    read_associations,
-)
 from satchel.memory.find.candidates import vector_rows
 from satchel.memory.find.candidates.arrays import to_stored
 from satchel.memory.find.candidates.tokens import pack
@@ -35,8 +27,6 @@ from satchel.memory.text.passages import passages
 from satchel.models.port import Embedder, EmbedRole, TokenEmbedder
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from sqlalchemy import Connection
 
     from satchel.memory.find.candidates.arrays import Floats
@@ -60,7 +50,6 @@ _BATCH_CHARS = 200_000
 """The most text in a batch: a few memories of 1 MB each have many passages."""
 _LOOKED_AT_CHARS = 1_000
 """Of a text, to see in which script it is written."""
-_GROUPS_AT_ONCE = 16  # Topics or situations embedded together: about 130 short texts.
 _RETRY_S = 30.0
 """After a failure, the embedder isn't called for this long."""
 _OTHERS_S = 5.0
@@ -91,13 +80,11 @@ class DenseArm:
         clock: Clock,
         claims: Claims,
         *,
-        home: Path | None = None,
         share: Share = _ALL,
     ) -> None:
         """Nothing is loaded before the first embedding.
 
-        `claims` divide the work between processes; `home` keeps the table of associations; `share` says which memories
-        it embeds.
+        `claims` divide the work between processes; `share` says which memories it embeds.
         """
         self.embedder = embedder
         self._embeds_tokens = isinstance(embedder, TokenEmbedder)  # The check takes 0.1 ms.
@@ -116,10 +103,6 @@ class DenseArm:
         self._replaces: str | None = None
         self._gate: RelevanceGate | None = None
         self._tidied = False
-        self._home = home
-        self._centres: Centres | None = None
-        self._looked_up = False
-        self.bad_associations: str | None = None
 
     @property
     def has_tokens(self) -> bool:
@@ -153,8 +136,6 @@ class DenseArm:
                 f"The memories of this store were embedded with {self._replaces} and are being embedded again with "
                 f"{self.embedder.info.id}. Until this is done, some memories are found only by their words."
             )
-        if self.bad_associations is not None:
-            return self.bad_associations
         if self.waiting:
             return (
                 f"{self.waiting:,} memories are not embedded yet and are found only by their words. "
@@ -244,64 +225,18 @@ class DenseArm:
         found = await self._embed(texts, "query", with_tokens=False)
         return None if found is None else found[0]
 
-    async def associations(self, *, make: bool = False) -> Centres | None:
-        """Return the table of associations as this embedder sees it.
-
-        An embedder that doesn't run in this process gets only what the user's own table calls for, not the 2,700 texts
-        of the built-in one.
-
-        `make` embeds what is not kept. The whole table takes a minute with a slow embedder, so that it belongs in the
-        background.
-
-        Returns:
-            None if it is empty, or isn't complete.
-        """
-        if self._centres is not None or (self._looked_up and not make):
-            return self._centres
-        self._looked_up = True
-        table = read_associations(self._home, only_own=not self.embedder.info.in_process)
-        self.bad_associations = table.notice
-        if not table.topics:
-            return None
-        name = self.embedder.info.id
-        known = known_centres(table, name, self._home)
-        missing = [group for group in table.groups if group_key(group) not in known]
-        if missing and not make:
-            return None
-        for at in range(0, len(missing), _GROUPS_AT_ONCE):
-            some = missing[at : at + _GROUPS_AT_ONCE]
-            found = await self._embed([text for group in some for text in group], "query", with_tokens=False)
-            if found is None:
-                return None
-            known |= zip(map(group_key, some), centres_of(some, found[0]), strict=True)
-        if missing:
-            keep_centres(name, self._home, known)
-        self._centres = Centres.of(table, known)
-        return self._centres
-
     async def gate_for(self, message: Floats) -> RelevanceGate | None:
         """Return the gate for a message whose vector was made by `asked`; None if the embedder is unavailable."""
         return await self.gate()
 
-    async def associations_for(self, message: Floats) -> Centres | None:
-        """Return the table of associations for a message whose vector was made by `asked`; None if it isn't made."""
-        return await self.associations()
-
-    async def gate(self, *, anew: bool = False) -> RelevanceGate | None:
-        """Return the gate of surfacing, calibrated for this embedder; None if the embedder is unavailable.
-
-        `anew` embeds the example messages again instead of using the vectors in the store.
-        """
+    async def gate(self) -> RelevanceGate | None:
+        """Return the gate of surfacing, calibrated for this embedder; None if the embedder is unavailable."""
         model = self.model
-        if model is None or (self._gate is not None and not anew):
+        if model is None or self._gate is not None:
             return self._gate
         name = examples_hash()
-        stored = (
-            None
-            if anew
-            else await self._database.read(
-                lambda connection: vector_rows.read_examples(connection, model, name)
-            )
+        stored = await self._database.read(
+            lambda connection: vector_rows.read_examples(connection, model, name)
         )
         if stored is not None:
             vectors: Vectors = np.frombuffer(stored, dtype="<f4").reshape(-1, self.dimension)
@@ -398,7 +333,6 @@ class DenseArm:
         all spaces; then delete vectors that expired.
         """
         await self.open()
-        await self.associations(make=True)
         await self.fill()
         if self._replaces is not None and self.trouble is None:
             await self.fill(everywhere=True)

@@ -10,26 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from satchel.memory.find.embedding import DenseArm
-from satchel.memory.find.relevance import examples
 
-__all__ = ["Calibration", "Reindexed", "reindex"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Calibration:
-    """What an embedder makes of the example messages: what the gate of surfacing measures with.
-
-    Attributes:
-        examples: How many there are.
-        mean: Of the cosines of two of them, and `deviation`: what counts as near depends on it.
-        told_apart: The share of them that is told right from all others: whether memory can help with it. A half
-            is chance; with less than .8, surfacing will often be wrong.
-    """
-
-    examples: int
-    mean: float
-    deviation: float
-    told_apart: float
+__all__ = ["Reindexed", "reindex"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +24,6 @@ class Reindexed:
         left: How many still have none.
         in_use: Whether searches go by this embedder's vectors now.
         trouble: Why it stopped before the end, or None.
-        calibration: None where it was not asked for, or the embedder did not serve.
         dropped: The embedders whose old vectors were removed.
     """
 
@@ -51,13 +32,10 @@ class Reindexed:
     left: int
     in_use: bool
     trouble: str | None
-    calibration: Calibration | None
     dropped: tuple[str, ...]
 
 
-async def reindex(
-    dense: DenseArm, *, calibrate: bool, drop_old: bool, progress: Callable[[int, int], None]
-) -> Reindexed:
+async def reindex(dense: DenseArm, *, drop_old: bool, progress: Callable[[int, int], None]) -> Reindexed:
     """Give every memory of a database vectors of an embedder, and put it in use."""
     await dense.open()
     total = await dense.pending(everywhere=True)
@@ -65,16 +43,6 @@ async def reindex(
         everywhere=True, progress=lambda done: progress(done, max(total, done)), fetch=True
     )
     in_use = await dense.take_over()
-    calibration = None
-    if calibrate:
-        gate = await dense.gate(anew=True)
-        if gate is not None:
-            calibration = Calibration(
-                examples=len(examples()),
-                mean=round(gate.mean, 4),
-                deviation=round(gate.deviation, 4),
-                told_apart=round(gate.accuracy(), 4),
-            )
     dropped = await dense.drop_retired(at_once=drop_old) if in_use else []
     return Reindexed(
         embedder=dense.embedder.info.id,
@@ -82,6 +50,5 @@ async def reindex(
         left=await dense.pending(everywhere=True),
         in_use=in_use,
         trouble=dense.any_trouble,
-        calibration=calibration,
         dropped=tuple(dropped),
     )

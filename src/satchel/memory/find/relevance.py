@@ -69,15 +69,6 @@ class RelevanceGate:
             deviation=float(pairs.std()),
         )
 
-    def accuracy(self) -> float:
-        """The accuracy on the examples in leave-one-out cross-validation, 0 to 1, computed in closed form."""
-        wanted = np.array([1.0 if helps else -1.0 for _, helps in examples()])
-        centred = (self.vectors - self.vectors.mean(axis=0)).astype(np.float64)
-        kernel = centred @ centred.T
-        hat = np.linalg.solve(kernel + _RIDGE * np.eye(len(kernel)), kernel).T + 1 / len(kernel)
-        left_out = wanted - (wanted - hat @ wanted) / (1 - np.diag(hat))
-        return float((np.sign(left_out) == wanted).mean())
-
     def personal(self, question: Floats) -> float:
         """How much a message is like those that memory can help with, about -1 to 1; `question` is its vector."""
         return float(question @ self.weights) + self.bias

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from satchel.memory.find.associations import Centres
 from satchel.memory.find.candidates import vector_rows
 from satchel.memory.find.candidates.vector_rows import Share
 from satchel.memory.find.candidates.vectors import Scale, Second
@@ -25,8 +24,6 @@ from satchel.memory.text.languages import CODES, language_of, numbers_of
 from satchel.models.port import Embedder, FetchedEmbedder
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from sqlalchemy import Connection
 
     from satchel.clock import Clock
@@ -51,13 +48,11 @@ def arms_of(
     space: int,
     clock: Clock,
     claims: Claims,
-    *,
-    home: Path | None,
 ) -> DenseArm:
     """The embedders of a space: both, or the first alone where it reads all languages that the second does."""
     if second is not None and _languages_of_second(first, second):
-        return TwoArms(first, second, database, space, clock, claims, home=home)
-    return DenseArm(first, database, space, clock, claims, home=home)
+        return TwoArms(first, second, database, space, clock, claims)
+    return DenseArm(first, database, space, clock, claims)
 
 
 def _languages_of_second(first: Embedder, second: Embedder) -> tuple[str, ...]:
@@ -134,8 +129,6 @@ class TwoArms(DenseArm):
         space: int,
         clock: Clock,
         claims: Claims,
-        *,
-        home: Path | None = None,
     ) -> None:
         """Nothing is loaded before the first embedding; the second must read a language that the first doesn't."""
         languages = _languages_of_second(first, second)
@@ -145,15 +138,13 @@ class TwoArms(DenseArm):
             space,
             clock,
             claims,
-            home=home,
             share=Share(languages=tuple(numbers_of(languages))),
         )
         self._languages = frozenset(languages)
         own = Share(languages=tuple(numbers_of(languages)), others=False)
-        self._second = _SecondArm(second, database, space, clock, claims, home=home, share=own)
+        self._second = _SecondArm(second, database, space, clock, claims, share=own)
         self._scale: Scale | None = None
         self._wide_gates: dict[bool, RelevanceGate] = {}
-        self._wide_centres: dict[bool, Centres] = {}
 
     @property
     def second(self) -> Second | None:
@@ -228,13 +219,6 @@ class TwoArms(DenseArm):
             wide[:, self.dimension :] = second
         return wide
 
-    async def associations(self, *, make: bool = False) -> Centres | None:
-        """See `DenseArm.associations`: the table of the first embedder; that of the second is made too."""
-        first = await super().associations(make=make)
-        if make and self.second is not None and self._second.is_here:
-            await self._second.associations(make=True)
-        return first
-
     async def gate_for(self, message: Floats) -> RelevanceGate | None:
         """See `DenseArm.gate_for`: the gate of the embedder that reads the message, on the scale of the first."""
         first = await super().gate()
@@ -252,31 +236,6 @@ class TwoArms(DenseArm):
                 deviation=first.deviation,
             )
         return self._wide_gates[by_first]
-
-    async def associations_for(self, message: Floats) -> Centres | None:
-        """See `DenseArm.associations_for`."""
-        first = await super().associations()
-        if first is None or len(message) == self.dimension:
-            return first
-        by_first = bool(message[: self.dimension].any())
-        if by_first in self._wide_centres:
-            return self._wide_centres[by_first]
-        second = await self._second.associations()
-        if second is None:
-            # The background makes it. Until then, the table finds texts of the first embedder.
-            return replace(
-                first,
-                topics=self._widened(first.topics, by_first=True),
-                situations=self._widened(first.situations, by_first=True),
-            )
-        read = first if by_first else second
-        made = self._wide_centres[by_first] = replace(
-            read,
-            topics=np.hstack([first.topics, second.topics]),
-            situations=self._widened(read.situations, by_first=by_first),
-            scale=None if by_first else self._scale,
-        )
-        return made
 
     def _widened(self, rows: Vectors, *, by_first: bool) -> Vectors:
         wide = self._joined(rows if by_first else None, None if by_first else rows)
@@ -323,8 +282,6 @@ class TwoArms(DenseArm):
         """See `DenseArm.keep_up`; the second embedder is fetched if a memory waits for it."""
         await super().keep_up()
         await self.fill(fetch=True)
-        if self._second.model is not None:
-            await self._second.associations(make=True)
 
     async def pending(self, *, everywhere: bool = False) -> int:
         """See `DenseArm.pending`."""

@@ -16,7 +16,7 @@ from datetime import date, datetime, timedelta
 from textwrap import shorten
 from typing import TYPE_CHECKING, Any, Final
 
-from satchel.memory.show.standing import Standing, StandingLine, standing_to_json
+from satchel.memory.show.standing import Standing, StandingLine
 from satchel.memory.spheres import is_granted
 from satchel.memory.store import statement_rows
 from satchel.memory.text import lexicon
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from satchel.memory.store.space import Space
     from satchel.memory.store.statement_rows import Appointment
 
-__all__ = ["AGENDA_TOKENS", "Agenda", "AgendaLine", "agenda_to_json", "compose"]
+__all__ = ["AGENDA_TOKENS", "Agenda", "AgendaLine", "compose"]
 
 AGENDA_TOKENS: Final = 100
 """Of the whole block (issue 11)."""
@@ -98,6 +98,16 @@ class AgendaLine(StandingLine):
         """See `StandingLine`."""
         return (self.memory, *(memory for memory, _ in self.more))
 
+    def own_json(self) -> dict[str, Any]:
+        """See `StandingLine`."""
+        return {
+            "first": self.first.isoformat(),
+            "last": self.last.isoformat(),
+            "doubt": self.doubt.removeprefix(", "),
+            "lead": self.lead.strip(),
+            "more": [{"id": memory.id, "words": words} for memory, words in self.more],
+        }
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Agenda(Standing[AgendaLine]):
@@ -108,6 +118,10 @@ class Agenda(Standing[AgendaLine]):
     """
 
     day: date
+
+    def own_json(self) -> dict[str, Any]:
+        """See `Standing`."""
+        return {"day": self.day.isoformat()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,21 +230,6 @@ async def compose(
     left_out += [(_line(entry), why) for entry, why in zip(kept, whys, strict=True) if why]
     left = [entry for entry, why in zip(kept, whys, strict=True) if not why]
     return _composed(left, today, budget_tokens, left_out, AGENDA_ABOVE if any(whys) else AGENDA_EMPTY)
-
-
-def agenda_to_json(agenda: Agenda) -> dict[str, Any]:
-    """An agenda as plain JSON data."""
-    found = standing_to_json(
-        agenda,
-        lambda line: {
-            "first": line.first.isoformat(),
-            "last": line.last.isoformat(),
-            "doubt": line.doubt.removeprefix(", "),
-            "lead": line.lead.strip(),
-            "more": [{"id": memory.id, "words": words} for memory, words in line.more],
-        },
-    )
-    return {"day": agenda.day.isoformat(), **found}
 
 
 def _composed(

@@ -16,7 +16,7 @@ from datetime import date, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from satchel.memory.records import MemoryRecord
-from satchel.memory.show.standing import Standing, StandingLine, standing_to_json
+from satchel.memory.show.standing import Standing, StandingLine
 from satchel.memory.spheres import is_granted
 from satchel.memory.store import decay, statement_rows
 from satchel.memory.store.statement_rows import AGENDA_DAYS
@@ -48,7 +48,6 @@ __all__ = [
     "compose",
     "fact_weight",
     "is_own",
-    "profile_to_json",
     "statement_weight",
 ]
 
@@ -91,6 +90,10 @@ class ProfileLine(StandingLine):
     why: str
     section: str
 
+    def own_json(self) -> dict[str, Any]:
+        """See `StandingLine`."""
+        return {"why": self.why, "section": self.section}
+
 
 class Profile(Standing[ProfileLine]):
     """What holds about the user at all times; its `text` is "" where nothing is known."""
@@ -128,11 +131,6 @@ async def compose(
         ],
     )
     return _compose(found, now, budget_tokens, last)
-
-
-def profile_to_json(profile: Profile) -> dict[str, Any]:
-    """A profile as plain JSON data."""
-    return standing_to_json(profile, lambda line: {"why": line.why, "section": line.section})
 
 
 def fact_weight(importance: int, words: str, *, age_days: float, tokens: float) -> float:

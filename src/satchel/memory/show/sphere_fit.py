@@ -1,7 +1,7 @@
 """Which spheres of a life a message opens, and which memories stay out because they belong to another one.
 
 The spheres of a memory are those that an extractor or the user gave it. Those of a message may be given by the caller,
-or are judged by likeness to the statements in `data/associations.json`.
+or are judged by likeness to the statements in the table of associations.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from satchel.memory.spheres import PERSON
 
 if TYPE_CHECKING:
-    from satchel.memory.find.associations import Centres
+    from satchel.memory.find.associations import Associations
     from satchel.memory.find.candidates.arrays import Floats
     from satchel.memory.records import MemoryRecord
 
@@ -27,14 +27,14 @@ _OPEN_FROM: Final = 0.1
 every memory had the sphere that it is most like, needed falls by .007 there, and by .003 on five others."""
 
 
-def opened_by(centres: Centres, message: Floats) -> frozenset[str]:
-    """The spheres that a message opens, by the topics of a table in which at least one sphere is named.
+def opened_by(table: Associations, message: Floats) -> frozenset[str]:
+    """The spheres that a message opens, by the topics of a table.
 
     The message has shape (d,), unit length.
     """
-    cosines = centres.topics @ message
+    cosines = table.topics @ message
     near: dict[str, float] = {}
-    for name, cosine in zip(centres.spheres, cosines.tolist(), strict=True):
+    for name, cosine in zip(table.spheres, cosines.tolist(), strict=True):
         if name:
             near[name] = max(cosine, near.get(name, -1.0))
     least = max(near.values()) + _SOFT * math.log(_OPEN_FROM)

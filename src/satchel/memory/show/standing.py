@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from satchel.memory.records import MemoryRecord, record_to_json
 
-__all__ = ["Standing", "StandingLine", "standing_to_json"]
+__all__ = ["Standing", "StandingLine"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +41,15 @@ class StandingLine:
         """All that it comes from."""
         return (self.memory,)
 
+    def own_json(self) -> dict[str, Any]:
+        """What only a line of this kind has, as plain JSON data."""
+        return {}
+
+    def to_json(self) -> dict[str, Any]:
+        """The line as plain JSON data."""
+        own = {"id": self.id, "words": self.words, **self.own_json()}
+        return {**own, "tokens": self.tokens, "memory": record_to_json(self.memory)}
+
 
 LineT = TypeVar("LineT", bound=StandingLine)
 
@@ -71,22 +79,16 @@ class Standing(Generic[LineT]):
         """The ids of those that its lines say whole."""
         return frozenset(id for line in self.memories for id in line.whole_ids)
 
+    def own_json(self) -> dict[str, Any]:
+        """What only a block of this kind has, as plain JSON data."""
+        return {}
 
-def standing_to_json(found: Standing[LineT], more: Callable[[LineT], dict[str, Any]]) -> dict[str, Any]:
-    """Lines as plain JSON data; `more` gives what only this kind of line has."""
-
-    def line(one: LineT) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
+        """The block as plain JSON data."""
         return {
-            "id": one.id,
-            "words": one.words,
-            **more(one),
-            "tokens": one.tokens,
-            "memory": record_to_json(one.memory),
+            **self.own_json(),
+            "text": self.text,
+            "tokens": self.tokens,
+            "lines": [line.to_json() for line in self.memories],
+            "left_out": [{**line.to_json(), "reason": why} for line, why in self.left_out],
         }
-
-    return {
-        "text": found.text,
-        "tokens": found.tokens,
-        "lines": [line(one) for one in found.memories],
-        "left_out": [{**line(one), "reason": why} for one, why in found.left_out],
-    }

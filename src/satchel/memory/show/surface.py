@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from satchel.memory.find.associations import associations_of
 from satchel.memory.records import Context, Discretion, Hit, MemoryRecord, Recall
 from satchel.memory.show import judging
 from satchel.memory.show.choosing import LINE_FEATURES, NeedWeights, is_assistants, shipped_weights, sureness
@@ -350,9 +351,9 @@ class Surface:
         opened, dense = showing.spheres, self._space.dense
         if opened is None and dense is not None and weighed.vectors is not None:
             message = weighed.vectors[0, : dense.dimension]  # Zeros where another embedder reads it.
-            centres = await dense.associations()
-            if centres is not None and any(centres.spheres) and message.any():
-                opened = opened_by(centres, message)
+            table = associations_of(dense.embedder.info.id)
+            if table is not None and message.any():
+                opened = opened_by(table, message)
         for line in may_stand(lines):
             record = line.record
             spheres = closed_spheres(record, text=asked.message, opened=opened)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from satchel.memory.find.associations import associations_of
 from satchel.memory.find.candidates.evidence import ComparedMessage
 from satchel.memory.find.question import is_widespread, possible_names, read_question
 from satchel.memory.show.choosing import asked_about, line_features, need_of, shipped_weights, sureness
@@ -181,7 +182,7 @@ async def _weigh(
             left_out=tuple((by_rid[rids[at]], reason) for at, reason in why.items() if reason),
         )
 
-    asked = await _asked(space, question, vectors, gate)
+    asked = _asked(space, question, vectors, gate)
     return await space.candidates.evidence(asked, visible=visible, each=_EACH, then=measure)
 
 
@@ -201,19 +202,18 @@ async def _vectors(space: Space, message: str, joined: str) -> Matrix | None:
     return np.vstack([found[:1], found]) if joined == message else found
 
 
-async def _asked(
+def _asked(
     space: Space, question: ParsedQuestion, vectors: Matrix | None, gate: RelevanceGate | None
 ) -> ComparedMessage:
     dense = space.dense
     if vectors is None or gate is None or dense is None:
         return ComparedMessage(stems=question.stems)
-    centres = await dense.associations_for(vectors[0])
-    if centres is None:
+    if (table := associations_of(dense.embedder.info.id)) is None:
         return ComparedMessage(stems=question.stems, vectors=vectors)
     return ComparedMessage(
         stems=question.stems,
         vectors=vectors,
-        calls=centres.calls(vectors[:2], likely=gate.mean + gate.deviation),
+        calls=table.calls(vectors[:2, : dense.dimension], likely=gate.mean + gate.deviation),
         likely=gate.mean + 2 * gate.deviation,
     )
 

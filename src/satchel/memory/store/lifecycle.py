@@ -140,7 +140,7 @@ async def checked(space: Space, edits: Edits) -> dict[str, Any]:
     return fields
 
 
-def note_of(space: Space, by: str, why: str) -> ChangeNote:
+def note_of(space: Space, by: str = USER, why: str = "") -> ChangeNote:
     """Who makes a change now, and what for.
 
     Raises:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -104,9 +105,8 @@ def redact(text: str) -> str:
 
 
 def find_secrets(text: str) -> tuple[Secret, ...]:
-    """The secrets in a text, in order and without overlaps; of two that overlap, the one that begins first,
-    the longer
-    of two that begin together.
+    """The secrets in a text, in order and without overlaps: two that overlap are one, of the kind that begins first, or
+    of the longer one where they begin together.
     """
     done = [match.span() for match in _DONE.finditer(text)]
     starts = [start for start, _ in done]
@@ -114,6 +114,7 @@ def find_secrets(text: str) -> tuple[Secret, ...]:
     kept: list[Secret] = []
     for secret in found:
         if kept and secret.start < kept[-1].end:
+            kept[-1] = replace(kept[-1], end=max(kept[-1].end, secret.end))
             continue
         before = bisect_left(starts, secret.end) - 1
         if before >= 0 and done[before][1] > secret.start:

@@ -226,16 +226,17 @@ def _members(path: Path, name: str) -> Iterator[SourceFile | LeftOut]:
         with zipfile.ZipFile(path) as archive:  # the member keeps the file open for itself
             return io.BufferedReader(_Guarded(archive.open(inside), packed), 1 << 20)
 
-    def read(inside: str, packed: int) -> bytes:
+    def read(archive: zipfile.ZipFile, one: zipfile.ZipInfo) -> bytes:
         try:
-            with opened(inside, packed) as stream:
+            with io.BufferedReader(_Guarded(archive.open(one), one.compress_size)) as stream:
                 return stream.read()
         except (zipfile.BadZipFile, UnpackLimitExceeded, zlib.error, RuntimeError, EOFError) as error:
             raise OSError(str(error)) from error
 
     def others() -> Mapping[str, Callable[[], bytes]]:
+        archive = zipfile.ZipFile(path)  # opened once: that reads the names of all members
         return {
-            one.filename.rpartition("/")[2]: partial(read, one.filename, one.compress_size)
+            one.filename.rpartition("/")[2]: partial(read, archive, one)
             for one in members
             if one.file_size <= _MAX_BESIDE
         }

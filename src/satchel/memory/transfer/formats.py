@@ -76,8 +76,7 @@ def format_of(file: SourceFile) -> str | None:
         if one[3:6] == (None,) * 3 and base.endswith(one.suffixes):
             return name
     with file.open() as stream:
-        head = stream.peek(1 << 16) if hasattr(stream, "peek") else b""
-    begin = head.lstrip()[:1]
+        begin = stream.read(1 << 16).lstrip()[:1]
     if begin == b"[":
         return _of_elements(file)
     if begin != b"{":

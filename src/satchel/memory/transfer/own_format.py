@@ -73,7 +73,6 @@ def write(
     space: int,
     wanted: CheckedFilters,
     out: Callable[[bytes], object],
-    progress: Callable[[int, int], None],
 ) -> ExportReport:
     """Export a space from one snapshot in bounded memory.
 
@@ -100,7 +99,6 @@ def write(
     for part in slices(rids):
         for found in memory_lines(connection, part):
             line(found)
-        progress(counts["memories"], len(rids))
     chosen = None if not wanted else set(rids)
     for found in edge_lines(connection, space, rids, chosen):
         line(found)

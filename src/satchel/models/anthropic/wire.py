@@ -48,10 +48,6 @@ _STOP_REASONS: Final[Mapping[str, StopReason]] = {
 }
 
 
-MOST_PICTURE: Final = 3_700_000
-"""Bytes of a picture: 5 MB in base64, the limit that Anthropic documents."""
-
-
 def message_to_wire(
     message: Message,
     *,
@@ -73,7 +69,7 @@ def message_to_wire(
     late: list[dict[str, Any]] = []
 
     def shown(file: FileBlock) -> dict[str, Any]:
-        return _file_to_wire(part_of(file, read_file, takes=takes, most_picture=MOST_PICTURE))
+        return _file_to_wire(part_of(file, read_file, takes=takes))
 
     for block in message.blocks:
         match block:

@@ -112,7 +112,6 @@ MINILM: Final = EmbedderInfo(
     token_dimension=64,
     script="LATIN",
     languages=("en",),
-    in_process=True,
 )
 
 # The files of one wheel, which were taken from it. Its author is unknown and its code is not used; see
@@ -148,13 +147,10 @@ USE_MULTILINGUAL: Final = EmbedderInfo(
     max_tokens=256,
     threshold=0.45,
     languages=("ar", "de", "en", "es", "fr", "it", "ja", "ko", "nl", "pl", "pt", "ru", "th", "tr", "zh"),
-    in_process=True,
 )
 
 # Only shared words and pieces of words count; two texts about one topic in different words score 0.
-HASHING: Final = EmbedderInfo(
-    id="hashing-512/1", dimension=512, max_tokens=4096, threshold=0.3, in_process=True
-)
+HASHING: Final = EmbedderInfo(id="hashing-512/1", dimension=512, max_tokens=4096, threshold=0.3)
 
 # Dimensions, lengths and prefixes are from the model cards. A dimension of 0 is unknown before the first answer.
 _OTHERS: Final = (

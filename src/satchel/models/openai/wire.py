@@ -54,10 +54,6 @@ _GOOGLE: Final = "google:"
 _NO_PROOF: Final = "skip_thought_signature_validator"
 
 
-MOST_PICTURE: Final = 20_000_000
-"""Bytes of a picture. OpenAI documents 50 MB for a whole request."""
-
-
 def message_to_wire(
     message: Message,
     *,
@@ -90,7 +86,7 @@ def message_to_wire(
             if isinstance(block, ToolResultBlock)
         ]
         files = (*message.result_files, *message.files)
-        parts = [part_of(file, read_file, takes=takes, most_picture=MOST_PICTURE) for file in files]
+        parts = [part_of(file, read_file, takes=takes) for file in files]
         of_results = parts[: len(message.result_files)]
         shown = [_file_to_wire(part) for part in parts if part not in of_results or part.kind != "text"]
         if told := [part.content for part in of_results if part.kind == "text"]:

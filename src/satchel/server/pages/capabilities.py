@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -14,7 +14,7 @@ from satchel.builder.asking import is_consent
 from satchel.builder.records import Build, BuildMessage
 from satchel.capabilities import Capability, Wanted
 from satchel.errors import ModelError, NotFound, Refused, UserError
-from satchel.runtime.lines import counted
+from satchel.runtime.lines import counted, status_in_a_word
 from satchel.runtime.tooling import ToolEntry
 from satchel.server.pages.charts import spark
 from satchel.server.pages.queries import FieldReader
@@ -58,8 +58,10 @@ def reliable(runs: Sequence[bool], *, is_failing: bool) -> Reliable | None:
     return Reliable(spark(runs, label=f"The last {counted(len(runs), 'run')}: {words}"), words, is_failing)
 
 
-def capability_state(capability: Capability) -> tuple[State, str]:
-    """The mark and the state of a capability, in a word or two."""
+def capability_state(capability: Capability, asking: Iterable[BuildMessage]) -> tuple[State, str]:
+    """The mark and the state of a capability, in a word or two; `asking` are the open questions of builds."""
+    if status_in_a_word(capability, asking) == "waiting":
+        return _STATES["proposed"]
     if capability.status == "active" and capability.reliability.failing_since is not None:
         return "warn", "Failing"
     return _STATES[capability.status]
@@ -74,15 +76,18 @@ class _Entry:
     group: str
 
 
-def _group(capability: Capability) -> str:
-    if capability.status in ("failed", "proposed") or capability.reliability.failing_since is not None:
+def _group(capability: Capability, asking: Iterable[BuildMessage]) -> str:
+    if (
+        status_in_a_word(capability, asking) in ("failed", "proposed", "waiting")
+        or capability.reliability.failing_since is not None
+    ):
         return "attention"
     return {"building": "building", "disabled": "off"}.get(capability.status, "active")
 
 
-async def _entry(service: Service, capability: Capability) -> _Entry:
+async def _entry(service: Service, capability: Capability, asking: Sequence[BuildMessage]) -> _Entry:
     runs = await service.capabilities.catalogue.runs(capability.id, limit=_RUNS)
-    state, words = capability_state(capability)
+    state, words = capability_state(capability, asking)
     return _Entry(
         capability=capability,
         state=state,
@@ -91,7 +96,7 @@ async def _entry(service: Service, capability: Capability) -> _Entry:
             [run.status == "ok" for run in reversed(runs)],
             is_failing=capability.reliability.failing_since is not None,
         ),
-        group=_group(capability),
+        group=_group(capability, asking),
     )
 
 
@@ -111,7 +116,7 @@ async def _page(
     problem: str = "",
 ) -> Response:
     parts = service.capabilities
-    every = await parts.catalogue.list()
+    every, asking = await parts.catalogue.list(), await parts.builds.queue.open_questions()
     query, group = asked.text("q"), asked.one_of("show", _SHOWN)
     if query:
         found = await parts.lookup.search(
@@ -120,8 +125,8 @@ async def _page(
         chosen: Sequence[Capability] = [one.capability for one in found]
     else:
         order = {"attention": 0, "building": 1, "active": 2, "off": 3}
-        chosen = sorted(every, key=lambda one: (order[_group(one)], one.name))
-    counts = Counter(map(_group, every))
+        chosen = sorted(every, key=lambda one: (order[_group(one, asking)], one.name))
+    counts = Counter(_group(one, asking) for one in every)
     return await page(
         request,
         "capabilities.html",
@@ -131,10 +136,12 @@ async def _page(
         asked=asked,
         query=query,
         group=group,
-        entries=[await _entry(service, one) for one in chosen if not group or _group(one) == group],
+        entries=[
+            await _entry(service, one, asking) for one in chosen if not group or _group(one, asking) == group
+        ],
         every=len(every),
         counts=counts,
-        questions={q.build_id: q.text for q in await parts.builds.queue.open_questions()},
+        questions={q.build_id: q.text for q in asking},
         others=await _others(service),
         limits=service.satchel.settings.builder,
         name=name,

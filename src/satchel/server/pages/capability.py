@@ -132,7 +132,9 @@ async def _page(
     compared = await _compared(service, capability, asked)
     builds = await service.capabilities.builds.queue.of_capability(capability.id)
     saved = await service.capabilities.builds.saved(capability)
-    state, state_words = capability_state(capability)
+    state, state_words = capability_state(
+        capability, await service.capabilities.builds.queue.open_questions()
+    )
     invalid = bool(problems or raw_problem or any(_has_problem(field) for field in fields))
     return await page(
         request,

@@ -39,6 +39,7 @@ from satchel.server.pages.transcript import Turn
 from satchel.server.service import Serves, Service
 from satchel.server.shapes import AttachedFile
 from satchel.sessions import SessionInfo
+from satchel.sessions.attachments import MOST_BYTES, MOST_FILES
 from satchel.sessions.branches import as_listed, versions
 from satchel.sessions.view import Said, SessionTurn
 from satchel.tools.builtin.fence import Place
@@ -54,7 +55,7 @@ _MOST_LOOKED_UP: Final = 200
 """Each is read with a query of its own, and the page waits for all of them."""
 _TURNS_ON_PAGE: Final = 40
 _DRAWN: Final = {"html": "text/html; charset=utf-8", "svg": "image/svg+xml"}
-"""The languages of code that a frame may show."""
+"""What a frame may show: the languages of code, and the endings of files."""
 _MOST_SEQ: Final = 10**15
 _BY: Final = "browser"
 _TERMINAL_ONLY: Final = frozenset({"quit", "exit"})
@@ -180,16 +181,18 @@ async def _composer(service: Service, session_id: str | None) -> dict[str, Any]:
         "modes": MODES,
         "commands": [each for each in COMMANDS.values() if each.name not in _TERMINAL_ONLY],
         "has_memory": service.satchel.memory is not None,
+        "most_bytes": MOST_BYTES,
+        "most_files": MOST_FILES,
     }
 
 
 @router.get("/chat/{id}/made/{call}/{path:path}")
-async def made_file(service: Serves, id: str, call: str, path: str) -> Response:
+async def made_file(service: Serves, id: str, call: str, path: str, framed: bool = False) -> Response:
     """A file that a capability made in this session: a picture as one, anything else as a download.
 
-    Its content is untrusted: nothing in it may run, and no other page may use it.
+    Its content is untrusted: nothing in it may run, and no other page may use it; see `FRAMED` for HTML and SVG.
     """
-    return await _file_of(service, id, (f"{call}-files", *path.split("/")), path)
+    return await _file_of(service, id, (f"{call}-files", *path.split("/")), path, framed=framed)
 
 
 async def _answer_of(service: Service, id: str, number: int) -> str:
@@ -218,17 +221,17 @@ async def made_page(service: Serves, id: str, number: int, place: int) -> Respon
     if not 0 <= place < len(blocks) or blocks[place][0] not in _DRAWN:
         raise NotFound("There is no such block.")
     language, code = blocks[place]
-    return Response(
-        code,
-        media_type=_DRAWN[language],
-        headers={**FRAMED, "cache-control": "private, no-store"},
-    )
+    return _framed(code, _DRAWN[language])
+
+
+def _framed(content: str | bytes, kind: str) -> Response:
+    return Response(content, media_type=kind, headers={**FRAMED, "cache-control": "private, no-store"})
 
 
 @router.get("/chat/{id}/attached/{name}")
-async def attached_file(service: Serves, id: str, name: str) -> Response:
-    """A file that the user attached: a picture as one, anything else as a download."""
-    return await _file_of(service, id, (FOLDER, name), name)
+async def attached_file(service: Serves, id: str, name: str, framed: bool = False) -> Response:
+    """A file of a message, or of a tool's result, as those that a capability made."""
+    return await _file_of(service, id, (FOLDER, name), name, framed=framed)
 
 
 @router.post("/chat/{id}/attached/{name}/remember")
@@ -243,8 +246,11 @@ async def remember_attached(request: Request, service: Serves, id: str, name: st
     return _done(request, f"/chat/{id}", say=Saying(text=text, link=link, link_label="All documents"))
 
 
-async def _file_of(service: Service, id: str, parts: tuple[str, ...], path: str) -> Response:
+async def _file_of(service: Service, id: str, parts: tuple[str, ...], path: str, *, framed: bool) -> Response:
     content = await _content(service, id, parts, path)
+    drawn = _DRAWN.get(PurePosixPath(path).suffix.lower().removeprefix("."))
+    if framed and drawn:
+        return _framed(content, drawn)
     kind = PICTURES.get(PurePosixPath(path).suffix.lower())
     headers = {"content-security-policy": "default-src 'none'; sandbox", "cache-control": "private, no-store"}
     if kind is None:

@@ -143,9 +143,13 @@ def error_page(scope: Scope, status: int, detail: str) -> HTMLResponse:
     title = _TITLES.get(status) or phrase
     if detail == phrase:  # of a path without a route
         detail = "There is no page at this address. What it showed may have been deleted or forgotten."
+    elif status == 404:
+        detail = _COMMAND.sub("", detail)
     return rendered(scope, "error.html", status=status, title=title, detail=detail)
 
 
+_COMMAND: Final = re.compile(r" [^.]*`satchel [^`]*`[^.]*\.")
+"""The sentence that advises a command line: the page itself has ways on."""
 _TITLES: Final = {
     400: "That can’t be done",
     403: "That is not allowed",

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from satchel.errors import SatchelError
-from satchel.runtime.model_setup import OWN, ModelWish, find_models, set_up_model
+from satchel.runtime.model_setup import ModelWish, find_models, set_up_model
 from satchel.server.pages.rendering import Saying, form_of
 from satchel.server.pages.settings import settings_now
 from satchel.server.pages.site import page, see_other
@@ -36,7 +36,6 @@ async def _page(
         found=await find_models(settings),
         problem=problem,
         given=given,
-        own=OWN,
         fixed_by=source if source in ("the command line", "SATCHEL_MODEL") else "",
     )
 

@@ -390,7 +390,7 @@ class Transcript:
             case MemorySurfaced():
                 self._surfaced(part)
             case ToolCall():
-                self._called(part)
+                self._called(part, record.at)
             case QuestionAsked():
                 self._asked(part)
             case QuestionAnswered():
@@ -571,7 +571,7 @@ class Transcript:
 
     # Calls
 
-    def _called(self, call: ToolCall) -> None:
+    def _called(self, call: ToolCall, at: datetime) -> None:
         turn = self._turn
         if turn is None or (display_of(call.tool).is_question and call.state == "running"):
             return  # the turn ends with the question, which is shown then
@@ -589,6 +589,11 @@ class Transcript:
         else:
             self._add(Steps([LedgerCall.of(call)]))
             self._calls[call.id] = Redraw(turn.number, len(turn.items) - 1, 0)
+        match call.result and call.result.data:
+            case {"status": "building", "build_id": str(id), "capability_id": _} if id:
+                self._build(id, str(call.input.get("name", "")), at)
+            case _:
+                pass
 
     # Questions
 
@@ -626,17 +631,7 @@ class Transcript:
     # Builds
 
     def _built(self, event: BuildPosted, at: datetime) -> None:
-        turn = self._turn
-        if event.build_id not in self._builds:
-            build = BuildCard(event.build_id, event.capability, at)
-            self._builds[event.build_id] = (
-                turn.number if turn else None,
-                len(turn.items if turn else self.preface),
-            )
-            self._add(build)
-        number, place = self._builds[event.build_id]
-        item = (self.turns[number].items if number is not None else self.preface)[place]
-        assert isinstance(item, BuildCard)
+        item = self._build(event.build_id, event.capability, at)
         took_ms = (at - item.began).total_seconds() * 1000
         match event.kind:
             case "question":
@@ -656,7 +651,18 @@ class Transcript:
             case "complete" | "error":
                 item.ask, item.end = None, event.text
                 item.status = event.status or ("failed" if event.kind == "error" else "active")
-        self._changed(Redraw(number, place))
+
+    def _build(self, id: str, name: str, at: datetime) -> BuildCard:
+        """The card of a build, which is drawn again, or for the first time."""
+        if id not in self._builds:
+            place = self._add(BuildCard(id, name, at))
+            assert place.item is not None
+            self._builds[id] = place.turn, place.item
+        number, at_item = self._builds[id]
+        item = (self.turns[number].items if number is not None else self.preface)[at_item]
+        assert isinstance(item, BuildCard)
+        self._changed(Redraw(number, at_item))
+        return item
 
     # Changes
 

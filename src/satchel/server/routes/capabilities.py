@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Header, HTTPException, Query
+from fastapi import Header, HTTPException, Query
 from starlette.responses import Response
 
 from satchel.builder.records import message_to_json
@@ -22,13 +22,13 @@ from satchel.runtime.builds import Builds
 from satchel.runtime.capability_parts import registration_to_json, tested_to_json
 from satchel.server import shapes
 from satchel.server.json_answers import JsonAnswer
-from satchel.server.routes.documented import STREAMS
+from satchel.server.routes.documented import STREAMS, api_router
 from satchel.server.service import Serves
 from satchel.server.streams import EventStream, ServerEvent
 
 __all__ = ["router"]
 
-router = APIRouter(tags=["capabilities"])
+router = api_router(tags=["capabilities"])
 
 _AT = "/api/capabilities/{name}"
 

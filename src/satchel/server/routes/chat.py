@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Final
 
-from fastapi import APIRouter, Header, HTTPException, Query, Request
+from fastapi import Header, HTTPException, Query, Request
 from starlette.responses import Response
 
 from satchel.errors import NotFound, UsageError
@@ -13,7 +13,7 @@ from satchel.messages import block_to_json
 from satchel.runtime import Session
 from satchel.runtime.turns import is_busy
 from satchel.server.json_answers import JsonAnswer
-from satchel.server.routes.documented import STREAMS
+from satchel.server.routes.documented import STREAMS, api_router
 from satchel.server.service import Serves, Service
 from satchel.server.shapes import Attachment, ChatRequest
 from satchel.server.streams import EventStream
@@ -21,7 +21,7 @@ from satchel.server.turn_stream import TurnPosition, begun_events, logged_turn, 
 
 __all__ = ["router"]
 
-router = APIRouter(tags=["conversations"])
+router = api_router(tags=["conversations"])
 
 _FIRST: Final = 20
 """A turn begins within this many records after the previous one; notices may come between."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, TypeAlias
 
-from fastapi import APIRouter, Header, Request
+from fastapi import Header, Request
 from starlette.responses import Response
 
 from satchel.errors import ConfigError, NotFound
@@ -22,7 +22,7 @@ from satchel.server.completions import (
 from satchel.server.embeddings import EmbeddingList, EmbeddingRequest, embeddings
 from satchel.server.json_answers import JsonAnswer
 from satchel.server.responses import DeletedResponse, ResponseObject, ResponseRequest
-from satchel.server.routes.documented import V1_ERRORS
+from satchel.server.routes.documented import V1_ERRORS, api_router
 from satchel.server.routes.messages import passes_on
 from satchel.server.service import Serves, Service
 from satchel.server.streams import EVENT_STREAM
@@ -31,7 +31,7 @@ from satchel.server.v1_requests import EPHEMERAL_MODEL, HOME_MODEL, check_option
 
 __all__ = ["router"]
 
-router = APIRouter(tags=["openai"], responses=V1_ERRORS)
+router = api_router(tags=["openai"], responses=V1_ERRORS)
 
 RetryCount: TypeAlias = Annotated[
     str | None, Header(description="Sent by the official clients: a request that is sent again.")

@@ -1,14 +1,17 @@
-"""What the description of each route says of its errors, streams and lists."""
+"""The routers of the HTTP interface, and what the description of each route says of its errors, streams and lists."""
 
 from __future__ import annotations
 
 from typing import Any, Final
 
+from fastapi import APIRouter
+
+from satchel.server.json_answers import JsonAnswer
 from satchel.server.problems import Problem
 from satchel.server.streams import EVENT_STREAM
 from satchel.server.v1_errors import V1Error
 
-__all__ = ["EVENT_SCHEMA", "PROBLEMS", "STREAMS", "UPSTREAM_ERRORS", "V1_ERRORS"]
+__all__ = ["EVENT_SCHEMA", "PROBLEMS", "STREAMS", "UPSTREAM_ERRORS", "V1_ERRORS", "api_router"]
 
 _ABOUT: Final = {
     400: "The request is not valid for the thing that it names.",
@@ -58,3 +61,12 @@ EVENT_SCHEMA: Final[dict[str, Any]] = {
     "properties": {"id": {"type": "string"}, "event": {"type": "string"}, "data": {"type": "string"}},
 }
 """Of each event of a stream. OpenAPI 3.1 has no word for it; client generators read the media type's schema so."""
+
+
+def api_router(*, responses: dict[int | str, dict[str, Any]] = PROBLEMS, **options: Any) -> APIRouter:
+    """Make a router whose routes answer in JSON, and say which errors they may end with.
+
+    The routes serve as they are: `FastAPI.include_router`, which would give them that, builds each of them a second
+    time at the first request to an application.
+    """
+    return APIRouter(responses=responses, default_response_class=JsonAnswer, **options)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated
 
 from anyio.to_thread import run_sync
-from fastapi import APIRouter, Query, Request
+from fastapi import Query, Request
 from starlette.responses import Response
 
 from satchel.memory import StoredDocument
@@ -15,11 +15,12 @@ from satchel.runtime.documents import DocumentOutcome, add_documents, document_n
 from satchel.runtime.watching import WatchedFolder, unwatch, watch, watched
 from satchel.server import shapes
 from satchel.server.json_answers import JsonAnswer
+from satchel.server.routes.documented import api_router
 from satchel.server.service import InProject, Serves
 
 __all__ = ["router"]
 
-router = APIRouter(tags=["memory"])
+router = api_router(tags=["memory"])
 
 
 @router.get("/api/memory/documents", response_model=list[StoredDocument], summary="List documents")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Query
+from fastapi import Depends, Query
 from starlette.responses import Response
 
 from satchel.errors import NotFound
@@ -22,10 +22,7 @@ from satchel.memory import (
     Stats,
     Tier,
     Trust,
-    agenda_to_json,
-    always_to_json,
     hit_to_json,
-    page_to_json,
     record_to_json,
     version_to_json,
 )
@@ -33,11 +30,12 @@ from satchel.memory.show.page.editing import as_text
 from satchel.plain import as_json
 from satchel.server import shapes
 from satchel.server.json_answers import JsonAnswer
+from satchel.server.routes.documented import api_router
 from satchel.server.service import InProject, Serves, Service
 
 __all__ = ["router"]
 
-router = APIRouter(tags=["memory"])
+router = api_router(tags=["memory"])
 
 Limit = Annotated[int, Query(ge=1, le=1000)]
 Word = Annotated[str | None, Query(max_length=200)]
@@ -223,7 +221,7 @@ async def profile(
     agenda = await service.memory.agenda(
         budget_tokens=settings.agenda_tokens, granted=settings.agent_spheres if agent else ()
     )
-    return JsonAnswer({**always_to_json(found), "agenda": agenda_to_json(agenda)})
+    return JsonAnswer({**found.to_json(), "agenda": agenda.to_json()})
 
 
 @router.get("/api/page", response_model=shapes.Page, summary="Show the page")
@@ -239,7 +237,7 @@ async def _page(service: Service, project: str) -> dict[str, Any]:
     budget = service.satchel.settings.memory.page_tokens
     found = await memory.page(budget_tokens=budget, proposed=True)
     newest = await memory.page_versions(limit=1)
-    shown = {"number": 0, "text": "", "tokens": 0, "lines": []} if found is None else page_to_json(found)
+    shown = {"number": 0, "text": "", "tokens": 0, "lines": []} if found is None else found.to_json()
     return {**shown, "edited": as_text(newest[0].lines) if newest else ""}
 
 

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from fastapi import APIRouter, HTTPException, Request
+from fastapi import HTTPException, Request
 from starlette.responses import Response
 
-from satchel.server.routes.documented import UPSTREAM_ERRORS
+from satchel.server.routes.documented import UPSTREAM_ERRORS, api_router
 from satchel.server.service import Serves
 from satchel.server.streams import EVENT_STREAM
 from satchel.server.v1_errors import V1Failure
 
 __all__ = ["passes_on", "router"]
 
-router = APIRouter(tags=["anthropic"], responses=UPSTREAM_ERRORS)
+router = api_router(tags=["anthropic"], responses=UPSTREAM_ERRORS)
 
 _BODY: Final[dict[str, Any]] = {
     "requestBody": {
@@ -67,7 +67,7 @@ async def count_tokens(service: Serves, request: Request) -> Response:
     return await service.proxy.count(request, stopping=service.stopping)
 
 
-others = APIRouter(include_in_schema=False)
+others = api_router(include_in_schema=False)
 """Comes after all other routes."""
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import Query
 from starlette.responses import PlainTextResponse, Response
 
 from satchel.errors import NotFound, StorageError
@@ -16,12 +16,13 @@ from satchel.server import shapes
 from satchel.server.json_answers import JsonAnswer
 from satchel.server.metrics import METRICS_TYPE
 from satchel.server.pages.search import ResultGroup, find_everything
+from satchel.server.routes.documented import api_router
 from satchel.server.service import Serves, Service
 from satchel.tools import Registry
 
 __all__ = ["router"]
 
-router = APIRouter(tags=["program"])
+router = api_router(tags=["program"])
 
 
 @router.get("/healthz", response_model=shapes.Checked, summary="Whether the server answers")

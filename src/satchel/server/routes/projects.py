@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import Query
 from starlette.responses import Response
 
 from satchel.memory import MemoryRecord, hit_to_json, record_to_json
 from satchel.server import shapes
 from satchel.server.json_answers import JsonAnswer
+from satchel.server.routes.documented import api_router
 from satchel.server.service import Serves
 from satchel.sessions import info_to_json
 from satchel.sessions.branches import folded
 
 __all__ = ["router"]
 
-router = APIRouter(prefix="/api/projects", tags=["conversations"])
+router = api_router(prefix="/api/projects", tags=["conversations"])
 Limit = Annotated[int, Query(ge=1, le=1000)]
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated, Final
 
 import anyio
-from fastapi import APIRouter, Header, HTTPException, Query
+from fastapi import Header, HTTPException, Query
 from starlette.responses import Response
 
 from satchel.errors import NotFound, SatchelError, StorageLocked, UsageError
@@ -24,14 +24,14 @@ from satchel.runtime.session_state import state_of
 from satchel.server import shapes
 from satchel.server.command_run import CommandRun
 from satchel.server.json_answers import JsonAnswer
-from satchel.server.routes.documented import STREAMS
+from satchel.server.routes.documented import STREAMS, api_router
 from satchel.server.service import Serves, Service
 from satchel.server.streams import EventStream, ServerEvent
 from satchel.sessions import hit_to_json, info_to_json
 
 __all__ = ["router"]
 
-router = APIRouter(prefix="/api/sessions", tags=["conversations"])
+router = api_router(prefix="/api/sessions", tags=["conversations"])
 
 _LOOK_S: Final = 1.0
 _MOST_SEQ: Final = 10**15

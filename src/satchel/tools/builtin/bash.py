@@ -16,17 +16,20 @@ from satchel.sandbox.process import REPORT_FD, OnOutput, ProcessResult, StreamNa
 from satchel.tools.box import NETWORK, OUTSIDE, READ, REASON, WRITE, Box
 from satchel.tools.boxed import Workspaces
 from satchel.tools.boxed.notes import Refusals, data_of, refusal_notes
-from satchel.tools.builtin.fence import shown
+from satchel.tools.builtin.fence import FILES, shown
 from satchel.tools.builtin.jobs import show_job, start_job
 from satchel.tools.builtin.record import BuiltIn
 from satchel.tools.display import Display, ShownResult, ends, fields
 from satchel.tools.function import function_tool
-from satchel.tools.port import Annotations, Tool, ToolContext, ToolResult
+from satchel.tools.port import Annotations, Effect, Tool, ToolContext, ToolResult
+from satchel.wording import without_overwritten
 
 __all__ = ["BASH"]
 
 STATE_KEY = "bash.cwd"
 MAX_TIMEOUT_S = 600
+LEAST_DEFAULT_S = 120.0
+"""Enough for the tests and builds of most projects: one that is stopped has to be run again."""
 SPARE_S = 5.0
 """Seconds that the loop allows beyond a command's limit, so that a stopped command's output is still returned."""
 MAX_OUTPUT_BYTES = 1_048_576
@@ -53,7 +56,7 @@ eval " $1"
 
 DESCRIPTION = """Run a bash command; gives its exit code, stdout and stderr. The working directory persists between \
 calls, variables don't. There is no stdin. What it started ends with it, unless `background` is true. \
-Join dependent commands with &&. Prefer the file tools to cat, sed, find and grep."""
+Prefer the file tools to cat, sed, find and grep."""
 SANDBOX = """ In mode auto it runs in a sandbox: the project and /tmp are writable, the home is hidden, there is no \
 network. If it needs more, name it in the same call, and the user is asked: `network` (list of hosts), `read`, \
 `write` (lists of paths), `outside_box` (true, for docker and sudo), with a `reason`."""
@@ -115,11 +118,26 @@ def bash_tool(*, default_timeout_s: float, boxes: Workspaces | None = None) -> T
         )
         return boxed.result, boxed.refusals
 
+    async def is_from_outside(context: ToolContext) -> bool:
+        """Whether a command may print what others wrote. In a box of which nothing more is open than the workspace and
+        the programs on PATH, it prints what `file_read` reads there too.
+        """
+        if context.box is None or boxes is None:
+            return True
+        programs = await boxes.workspace(context.cwd).programs() if context.box else ()
+        return bool(Box(read=programs).lacks(context.box))
+
     async def call(input: Mapping[str, Any], context: ToolContext) -> ToolResult:
         command = _checked(input["command"])
         argv = [_shell(context.environ), "-c", SCRIPT, "bash", command]
         if input.get("background"):
-            return await _in_background(command, partial(run, argv), input.get("timeout_s"), context)
+            return await _in_background(
+                command,
+                partial(run, argv),
+                input.get("timeout_s"),
+                context,
+                untrusted=await is_from_outside(context),
+            )
         wanted_s = min(float(input.get("timeout_s", default_timeout_s)), MAX_TIMEOUT_S)
         limit_s = max(0.1, min(wanted_s, context.timeout_s - SPARE_S))
         started_in, note = _folder(context)
@@ -139,7 +157,7 @@ def bash_tool(*, default_timeout_s: float, boxes: Workspaces | None = None) -> T
         notes = [note] if note else []
         notes += refusal_notes(refusals, can_ask=True)
         told = _result(result, limit_s, ended_in or started_in, notes, context, refusals)
-        return replace(told, untrusted=_is_from_outside(context))
+        return replace(told, untrusted=await is_from_outside(context))
 
     return function_tool(
         call,
@@ -157,6 +175,7 @@ def bash_tool(*, default_timeout_s: float, boxes: Workspaces | None = None) -> T
         },
         required=["command"],
         seldom=tuple(more),
+        effects=lambda _input, _context: [Effect(resource=FILES, writes=False)],
         annotations=Annotations(
             read_only=False, destructive=True, idempotent=False, open_world=True, boxed=boxes is not None
         ),
@@ -165,18 +184,13 @@ def bash_tool(*, default_timeout_s: float, boxes: Workspaces | None = None) -> T
     )
 
 
-def _is_from_outside(context: ToolContext) -> bool:
-    """Whether a command may print what others wrote. In a box of which nothing more is open than the workspace, it
-    prints what `file_read` reads there too.
-    """
-    return context.box is None or bool(context.box)
-
-
 async def _in_background(
     command: str,
     run: Callable[..., Awaitable[tuple[ProcessResult, Refusals]]],
     timeout_s: float | None,
     context: ToolContext,
+    *,
+    untrusted: bool,
 ) -> ToolResult:
     """Start a command and return, or say how it ended if it does so at once."""
     folder, note = _folder(context)
@@ -197,7 +211,7 @@ async def _in_background(
     notes = [note] if note else []
     if context.box is not None:
         notes.append(NO_PORTS)
-    return await start_job(context, command, execute, untrusted=_is_from_outside(context), notes=notes)
+    return await start_job(context, command, execute, untrusted=untrusted, notes=notes)
 
 
 class _Progress:
@@ -298,7 +312,7 @@ def _result(
 ) -> ToolResult:
     rows = [_outcome(result, limit_s)]
     for name, captured in (("stdout", result.stdout), ("stderr", result.stderr)):
-        text = captured.text.rstrip("\n")
+        text = without_overwritten(captured.text).rstrip("\n")
         if text:
             rows += [f"{name}:", text]
     if result.left_behind:
@@ -343,7 +357,9 @@ def _show(input: Mapping[str, Any], text: str) -> ShownResult:
 
 BASH: Final = BuiltIn(
     name="bash",
-    make=lambda given: bash_tool(default_timeout_s=given.bash_timeout_s, boxes=given.boxes),
+    make=lambda given: bash_tool(
+        default_timeout_s=max(given.bash_timeout_s, LEAST_DEFAULT_S), boxes=given.boxes
+    ),
     display=Display(
         call=_describe, result=_show, shows_errors=True, kind="execute", question="Run this command?"
     ),

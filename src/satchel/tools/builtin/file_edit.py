@@ -27,7 +27,7 @@ LISTED_LINES = 10
 COMPARED_LINES = 2000
 """Lines that are compared with a text that was not found, to show the nearest."""
 
-DESCRIPTION = """Replace an exact text in a file that you have read. `old` must occur exactly once, with its white \
+DESCRIPTION = """Replace an exact text in a file. `old` must occur exactly once, with its white \
 space and without line numbers, unless `replace_all` is true. Several at once: `edits`, [{old, new}], or `patch`, a \
 unified diff. Returns the diff."""
 
@@ -57,7 +57,7 @@ def file_edit_tool(fence: Fence) -> Tool:
         return replace(result, untrusted=fence.is_outside(place, context))
 
     def effects(input: Mapping[str, Any], context: ToolContext) -> list[Effect]:
-        return [fence.locate(input["path"], context, writing=True).effect(writes=True)]
+        return fence.locate(input["path"], context, writing=True).effects(writes=True)
 
     return function_tool(
         call,

@@ -19,12 +19,12 @@ from satchel.tools.builtin.seen import WHOLE_BYTES, Seen, last_seen, look, remem
 from satchel.tools.builtin.viewing import (
     MOST_PICTURE,
     DocumentReader,
-    document_kind,
     is_picture,
     notebook_text,
 )
 from satchel.tools.display import Display, ShownResult
 from satchel.tools.documents.reading import NoText
+from satchel.tools.documents.texts import document_kind
 from satchel.tools.function import function_tool
 from satchel.tools.kept import keep_seen
 from satchel.tools.port import Annotations, Effect, Tool, ToolContext, ToolResult
@@ -45,7 +45,7 @@ _NOT_TEXT: Final = " is not text: "
 NULS = re.compile("\0{2,}")
 
 DESCRIPTION = """Read text, documents, pictures. Returns lines as `number<TAB>text`, at most 2000 or about 26,000 \
-characters. Read a file before you edit or overwrite it."""
+characters. Read a file before you overwrite it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,7 +119,7 @@ def file_read_tool(fence: Fence, boxes: Workspaces | None) -> Tool:
         return replace(result, untrusted=fence.is_outside(place, context))
 
     def effects(input: Mapping[str, Any], context: ToolContext) -> list[Effect]:
-        return [fence.locate(input["path"], context).effect(writes=False)]
+        return fence.locate(input["path"], context).effects(writes=False)
 
     return function_tool(
         call,

@@ -35,7 +35,7 @@ def file_write_tool(fence: Fence) -> Tool:
         return result
 
     def effects(input: Mapping[str, Any], context: ToolContext) -> list[Effect]:
-        return [fence.locate(input["path"], context, writing=True).effect(writes=True)]
+        return fence.locate(input["path"], context, writing=True).effects(writes=True)
 
     return function_tool(
         call,

@@ -114,7 +114,7 @@ def grep_tool(fence: Fence) -> Tool:
             "context": {
                 "type": "integer",
                 "minimum": 0,
-                "maximum": 20,
+                "maximum": 100,
                 "description": "Lines around",
             },
             "output": {"enum": ["content", "files", "count"]},

@@ -19,6 +19,7 @@ from satchel.tools.builtin.record import BuiltIn
 from satchel.tools.display import Display, ShownResult, any_result, ends, fields
 from satchel.tools.function import function_tool
 from satchel.tools.port import Annotations, Tool, ToolContext, ToolResult
+from satchel.wording import without_overwritten
 
 __all__ = [
     "JOBS",
@@ -267,7 +268,7 @@ async def start_job(
 def described(job: Job, *notes: str) -> ToolResult:
     """What a model is told of a command: how it is doing, and what it printed since the last time."""
     rows = [job.state]
-    text = job.new_output().rstrip("\n")
+    text = without_overwritten(job.new_output()).rstrip("\n")
     if text:
         rows += ["output:", text]
     rows += [f"[{note}]" for note in notes]

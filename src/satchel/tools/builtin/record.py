@@ -23,7 +23,7 @@ class ToolParts:
 
     Attributes:
         fence: Where file tools may read and write.
-        bash_timeout_s: The time limit of a `bash` command that sets none.
+        bash_timeout_s: The time limit of a `bash` command that sets none; at least 120 is used.
         boxes: Where boxed commands run; None if none do.
     """
 

@@ -6,22 +6,18 @@ import base64
 import binascii
 import hashlib
 import json
-import os
-import tempfile
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from functools import partial
-from pathlib import Path
 from typing import Any, Final
 
-from satchel.errors import UsageError
 from satchel.messages import IMAGES, FileBlock
 from satchel.sandbox.port import Sandbox
-from satchel.tools.documents.reading import DocumentPart, read_sections
+from satchel.tools.documents.texts import text_of_document
 from satchel.tools.kept import keep, media_type_of
 from satchel.tools.port import ToolContext
 from satchel.wording import cut_text
 
-__all__ = ["MOST_PICTURE", "DocumentReader", "document_kind", "is_picture", "notebook_text"]
+__all__ = ["MOST_PICTURE", "DocumentReader", "is_picture", "notebook_text"]
 
 MOST_PICTURE: Final = 15 << 20
 """Bytes of a picture that is kept; what a model may be sent of it is less."""
@@ -29,7 +25,6 @@ _MOST_PDF: Final = 3_000_000
 """Bytes of a PDF that a model is shown as it is; a longer one is read as text."""
 _MOST_PDF_PAGES: Final = 20
 """Anthropic's documentation gives 1,500 to 3,000 tokens a page, so these stay below 60,000."""
-_DOCUMENTS: Final = frozenset({"docx", "epub", "pptx", "xlsx"})
 _MOST_PICTURES: Final = 20
 """Of one notebook."""
 _MOST_OUTPUT: Final = 4_000
@@ -39,14 +34,6 @@ _MOST_OUTPUT: Final = 4_000
 def is_picture(head: bytes) -> bool:
     """Whether a file that begins so is a picture."""
     return media_type_of(head).startswith("image/")
-
-
-def document_kind(head: bytes, suffix: str) -> str:
-    """The suffix, without its dot, of a document whose text can be read; "" for every other file."""
-    if head.startswith(b"%PDF-"):
-        return "pdf"
-    kind = suffix[1:].lower()
-    return kind if kind in _DOCUMENTS and head.startswith(b"PK") else ""
 
 
 class DocumentReader:
@@ -71,15 +58,7 @@ class DocumentReader:
         known = self._context.state.get(self._KEY)
         if known is not None and known[0] == digest:
             return str(known[1]), int(known[2])
-        path = await self._context.blocking(_copy, self._context.spill_dir, content, kind)
-        try:
-            _, sections = await read_sections(path, await self._sandbox())
-        except UsageError as error:
-            raise type(error)(str(error).replace(str(path), name)) from error
-        finally:
-            path.unlink(missing_ok=True)
-        text = _with_places(sections, "slide" if kind == "pptx" else "page")
-        pages = max((section.page or 0 for section in sections), default=0)
+        text, pages = await text_of_document(content, kind, name, self._context.spill_dir, self._sandbox)
         self._context.state[self._KEY] = (digest, text, pages)
         return text, pages
 
@@ -88,27 +67,6 @@ class DocumentReader:
         if len(content) > _MOST_PDF or pages > _MOST_PDF_PAGES:
             return None
         return await self._context.blocking(partial(keep, text=text), self._context.spill_dir, name, content)
-
-
-def _copy(folder: Path, content: bytes, kind: str) -> Path:
-    """The parser gets bytes that were read through the fence: the path may lead elsewhere by now."""
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    handle, path = tempfile.mkstemp(dir=folder.resolve(), suffix=f".{kind}")
-    with os.fdopen(handle, "wb") as file:
-        file.write(content)
-        # The sandbox of a root user is another user. The folder around the file stays closed to others.
-        os.fchmod(handle, 0o644)
-    return Path(path)
-
-
-def _with_places(sections: Sequence[DocumentPart], unit: str) -> str:
-    lines: list[str] = []
-    for section in sections:
-        place = f"{unit} {section.page}" if section.page is not None else ""
-        if named := ": ".join(part for part in (place, section.heading) if part):
-            lines.append(f"[{named}]")
-        lines += [line.rstrip() for line in section.text.strip().splitlines()]
-    return "\n".join(lines) + "\n"
 
 
 def notebook_text(raw: bytes) -> tuple[str, Mapping[str, bytes]] | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import struct
 from collections.abc import Awaitable, Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,22 +14,24 @@ from anyio.to_thread import run_sync
 
 from satchel.errors import SandboxError
 from satchel.messages import FileBlock
+from satchel.models.files import MOST_PICTURE
 from satchel.sandbox.port import Limits, PythonEntry, RunSpec, Sandbox, Status
 from satchel.tools.kept import HEIF, kept_path, write_kept
 from satchel.wording import install_extra
 
 __all__ = ["SMALL_BYTES", "make_smaller"]
 
-SMALL_BYTES: Final = 3_500_000
-"""What every provider takes: Anthropic's 5 MB in base64 are 3.7."""
+SMALL_BYTES: Final = 1_000_000
+"""Each request repeats the pictures of its conversation, and Anthropic takes 32 MB: 24 of this size in base64."""
+_LONGEST_SIDE: Final = 2_000
+"""Pixels, as the page's own: Anthropic refuses larger ones in a request with more than 20, and shows models less."""
 _LIMITS: Final = Limits(wall_s=60, cpu_s=50, memory_mb=1024, tmp_mb=16, result_kb=8_192)
 
 
 async def make_smaller(
     files: Sequence[FileBlock], spill_dir: Path, sandbox: Callable[[], Awaitable[Sandbox]]
 ) -> list[str]:
-    """Put a JPEG beside each picture of a session that is large or in a format of no provider; who doesn't take the
-    picture gets that.
+    """Put a JPEG beside each picture of a session that is large or in a format of no provider; models get that.
 
     Returns:
         Why there is no JPEG of a picture, a sentence for each.
@@ -36,19 +39,32 @@ async def make_smaller(
     troubles = []
     for file in files:
         small = kept_path(spill_dir, file.small_twin)
-        fits = file.is_image and file.size <= SMALL_BYTES
-        if not file.is_picture or fits or await run_sync(small.exists):
+        if not file.is_picture or await run_sync(_fits, spill_dir, file) or await run_sync(small.exists):
             continue
         try:
             await run_sync(
                 write_kept, small, await _shrunk(file, kept_path(spill_dir, file), await sandbox())
             )
         except (SandboxError, OSError, ValueError) as error:
+            if file.is_image and file.size <= MOST_PICTURE:
+                continue  # models get it as it is
             what = f"has {file.size / 1_000_000:.3g} MB" if file.is_image else f"is {file.media_type}"
             troubles.append(
                 f"{file.name} {what}, which some providers don't take, and was not converted. {error}"
             )
     return troubles
+
+
+def _fits(spill_dir: Path, file: FileBlock) -> bool:
+    if not file.is_image or file.size > SMALL_BYTES:
+        return False
+    with kept_path(spill_dir, file).open("rb") as picture:
+        head = picture.read(24)
+    # Of pictures with few bytes, it is screenshots that have many pixels. PNG's first chunk says how many.
+    return (
+        file.media_type != "image/png"
+        or max(struct.unpack(">8x8xII", head.ljust(24, b"\0"))) <= _LONGEST_SIDE
+    )
 
 
 async def _shrunk(file: FileBlock, path: Path, sandbox: Sandbox) -> bytes:

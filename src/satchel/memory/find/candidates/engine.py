@@ -10,7 +10,6 @@ import anyio
 import numpy as np
 
 from satchel.errors import StorageError
-from satchel.memory.find.candidates.cache import cache_of
 from satchel.memory.find.candidates.evidence import gather
 from satchel.memory.find.candidates.index import Index
 from satchel.memory.find.candidates.ranking import Ranked, rank
@@ -70,25 +69,19 @@ class Candidates:
         self._space = space
         self._thread = thread
         self._dense = dense
-        self._cache = cache_of(backend)
         self._index = Index()
         self.contents = Contents()
-        """What it holds, as of the last `refresh`; it stays where the arrays are let go."""
+        """What it holds, as of the last `refresh`."""
         self._refreshing = anyio.Lock()
         self._refreshes = 0  # That have begun.
         self._refreshed: tuple[int, object] = (0, None)  # The last that ended, and for which models.
 
     def close(self) -> None:
         """Let go of everything."""
-        self._cache.remove(self.let_go)
-        self._index = Index()
-
-    def let_go(self) -> None:
-        """Drop the arrays to make room for those of others. What is known of them stays."""
         self._index = Index()
 
     async def _loaded(self) -> Index:
-        """The arrays; loaded again where they were let go since the last `refresh`."""
+        """The arrays; loaded again where another search could not refresh them."""
         if self.contents.changed and not self._index.changed:
             await self.refresh()
         return self._index
@@ -126,9 +119,8 @@ class Candidates:
             try:
                 await self._thread.run(self._backend.read_blocking, take_in)
             except StorageError:
-                self._index = (
-                    Index()
-                )  # It may have taken in a part, of which nobody would say what was forgotten.
+                # It may have taken in a part, of which nobody would say what was forgotten.
+                self._index = Index()
                 raise
             self.contents = Contents(
                 changed=index.changed,
@@ -138,7 +130,6 @@ class Candidates:
                 model=index.model,
                 speakers=index.speaker_numbers,
             )
-            self._cache.note_use(self.let_go, index.size_bytes)
             self._refreshed = self._refreshes, models
 
     async def find(

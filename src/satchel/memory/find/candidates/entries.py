@@ -45,11 +45,6 @@ class Entries:
         """Rows have died: postings that are kept may name them."""
         self._known.clear()
 
-    @property
-    def size_bytes(self) -> int:
-        """Of the entries."""
-        return sum(column.values.nbytes for column in (self._stem, self._row, self._count))
-
     def postings(self, stem: int, alive: Any) -> Postings:
         """The living rows that have a stem.
 

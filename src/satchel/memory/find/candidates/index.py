@@ -171,13 +171,6 @@ class Index:
         return self._first.texts, self._first.cues, self._other.texts, self._other.cues
 
     @property
-    def size_bytes(self) -> int:
-        """About how much memory it takes."""
-        columns = sum(int(column.values.nbytes) for column in self._columns.values())
-        vectors = sum(vectors.size_bytes for vectors in self._all_vectors)
-        return columns + self._entries.size_bytes + vectors
-
-    @property
     def dead_count(self) -> int:
         """Rows that are no memories any more."""
         return len(self) - self.alive_count

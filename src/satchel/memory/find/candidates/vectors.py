@@ -103,11 +103,6 @@ class Vectors:
         """How many rows have vectors, the dead ones included."""
         return len(self._rows)
 
-    @property
-    def size_bytes(self) -> int:
-        """Of the matrix."""
-        return int(self._matrix.values.nbytes)
-
     def has(self, rows: Any = slice(None)) -> Any:
         """Which of these rows have vectors: bool."""
         return self._groups.values[rows] >= 0

@@ -6,6 +6,7 @@ import base64
 import binascii
 import re
 from collections.abc import Iterator
+from functools import cache
 from typing import Final
 
 from satchel.memory.text.credentials.secret import Secret, is_hash, is_placeholder, is_random, spans
@@ -71,7 +72,15 @@ _TOKENS: Final = (
     ("private-key", r"n(?:crypt)?sec1[02-9ac-hj-np-z]{40,}"),
     ("private-key", rf"[xyztuv]prv[{_BASE58}]{{100,112}}|[5KL][{_BASE58}]{{50,51}}"),
 )
-"""The kind and the form; each is compiled when a text has a long word."""
+"""The kind and the form, without groups of its own."""
+
+
+@cache
+def _token() -> re.Pattern[str]:
+    """Each form is a group of one pattern, compiled when a text has a long word: a text is read once, not 38 times."""
+    forms = "|".join(f"({form})" for _, form in _TOKENS)
+    return re.compile(rf"{_START}(?:{forms})(?![A-Za-z0-9])")
+
 
 # What is a secret only in certain company, with a word of it in small letters; the secret is the group.
 _BESIDE: Final = (
@@ -99,6 +108,8 @@ _BESIDE: Final = (
         r"(?i:artif|jfrog|buildkit)[^\0]{0,200}?[\s=:\"](AP[\dABCDEF][A-Za-z0-9]{20,200})(?=\s|\"|$)",
     ),
 )
+
+_compiled: Final = cache(re.compile)
 
 _KEY_BEGIN: Final = re.compile(
     r"-----BEGIN (?:[A-Z0-9]{1,20} ){0,4}PRIVATE KEY(?: BLOCK)?-----|PuTTY-User-Key-File-\d:"
@@ -146,9 +157,12 @@ def find_tokens(text: str) -> Iterator[Secret]:
     if "private" in lowered or "putty" in lowered or "LS0tLS1CRUdJTi" in text:
         yield from _key_blocks(text)
     if _LONG.search(text):
-        for kind, form in _TOKENS:
-            found = re.finditer(rf"{_START}(?:{form})(?![A-Za-z0-9])", text)
-            yield from spans(kind, (m for m in found if is_random(m[0])))
+        at = 0
+        while (match := _token().search(text, at)) is not None:
+            at = match.start() + 1  # another may begin in it: two keys that are joined by a dash
+            if is_random(match[0]):
+                kind, _ = _TOKENS[(match.lastindex or 0) - 1]
+                yield from spans(kind, [match])
     if "://" in text:
         yield from spans("password", (m for m in _URL.finditer(text) if not _is_left_open(m[1])), 1)
     if "oracle" in lowered or "sqlplus" in lowered:
@@ -166,7 +180,7 @@ def find_tokens(text: str) -> Iterator[Secret]:
         yield from spans("token", (m for m in _BEARER.finditer(text) if is_random(m[1])), 1)
     for kind, hint, form in _BESIDE if _LONG.search(text) else ():
         if hint in lowered:
-            found = (m for m in re.finditer(form, text) if is_random(m[1]) and not is_hash(m[1]))
+            found = (m for m in _compiled(form).finditer(text) if is_random(m[1]) and not is_hash(m[1]))
             yield from spans(kind, found, 1)
 
 

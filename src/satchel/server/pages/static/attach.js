@@ -3,19 +3,21 @@
 
 import { formToken, inPlace } from "./page.js";
 
-const MOST_BYTES = 15 * 1024 * 1024;
-const MOST_FILES = 20;
 const MOST_PICTURE = 3_500_000;
 const LONGEST_SIDE = 2000;
 
 export function attaching(composer, say) {
   const list = composer.querySelector("#attached");
-  const picker = composer.querySelector("#files");
-  const button = composer.querySelector("#attach");
-  button.hidden = false;
-  button.title = `Files of at most ${MOST_BYTES / 1024 / 1024} MB, ${MOST_FILES} for a message. They can also be pasted or dropped here.`;
-  button.addEventListener("click", () => picker.click());
-  picker.addEventListener("change", () => { add(picker.files); picker.value = ""; });
+  const mostBytes = Number(list.dataset.mostBytes);
+  const mostFiles = Number(list.dataset.mostFiles);
+  composer.querySelector("#limits").hidden = false;
+  for (const [from, by] of [["#files", "#attach"], ["#camera", "#photo"]]) {
+    const picker = composer.querySelector(from);
+    const button = composer.querySelector(by);
+    button.hidden = false;
+    button.addEventListener("click", () => picker.click());
+    picker.addEventListener("change", () => { add(picker.files); picker.value = ""; });
+  }
   composer.addEventListener("paste", (event) => {
     if (!event.clipboardData.files.length) return;
     event.preventDefault();
@@ -29,7 +31,7 @@ export function attaching(composer, say) {
 
   function add(files) {
     for (const file of files) {
-      if (list.childElementCount >= MOST_FILES) { say(`A message may have ${MOST_FILES} files at most.`); return; }
+      if (list.childElementCount >= mostFiles) { say(`A message may have ${mostFiles} files at most.`); return; }
       one(file);
     }
   }
@@ -43,19 +45,20 @@ export function attaching(composer, say) {
     away.className = "plain quiet";
     away.textContent = "Remove";
     away.setAttribute("aria-label", `Remove ${file.name}`);
-    away.addEventListener("click", () => chip.remove());
-    chip.append(name, away);
+    const sent = document.createElement("progress");
+    sent.setAttribute("aria-label", `Sending ${file.name}`);
+    const request = new XMLHttpRequest(); // fetch does not say how much has gone out
+    away.addEventListener("click", () => { chip.remove(); request.abort(); });
+    chip.append(name, sent, away);
     chip.setAttribute("aria-busy", "true");
     list.append(chip);
     try {
       const bytes = await fitted(file, chip);
-      if (bytes.size > MOST_BYTES) throw new Error(`${file.name} has more than ${MOST_BYTES / 1024 / 1024} MB.`);
-      const answer = await fetch(inPlace(`/api/attachments?filename=${encodeURIComponent(file.name)}`), {
-        method: "POST", body: bytes, credentials: "same-origin",
-        headers: { accept: "application/json", "content-type": "application/octet-stream", "x-form-token": formToken() },
-      });
-      const said = await answer.json();
-      if (!answer.ok) throw new Error(said.detail);
+      if (bytes.size > mostBytes) throw new Error(`${file.name} has more than ${mostBytes / 1024 / 1024} MB.`);
+      if (!chip.isConnected) return;
+      const said = await posted(request, `/api/attachments?filename=${encodeURIComponent(file.name)}`, bytes, sent);
+      if (request.status !== 201) throw new Error(said.detail);
+      sent.remove();
       const field = document.createElement("input");
       field.type = "hidden";
       field.name = "attached";
@@ -74,6 +77,22 @@ export function attaching(composer, say) {
     get isBusy() { return list.querySelector("[aria-busy]") !== null; },
     clear() { list.replaceChildren(); },
   };
+}
+
+// The answer to bytes that are sent; the element shows how many have gone out.
+function posted(request, path, bytes, shown) {
+  return new Promise((done, failed) => {
+    request.upload.addEventListener("progress", (event) => { shown.max = event.total; shown.value = event.loaded; });
+    request.addEventListener("load", () => {
+      try { done(JSON.parse(request.responseText)); } catch { failed(new TypeError()); }
+    });
+    request.addEventListener("error", () => failed(new TypeError()));
+    request.open("POST", inPlace(path));
+    for (const [name, value] of [["accept", "application/json"], ["content-type", "application/octet-stream"], ["x-form-token", formToken()]]) {
+      request.setRequestHeader(name, value);
+    }
+    request.send(bytes);
+  });
 }
 
 // The file, or a smaller picture in its place; also draws what it shows.

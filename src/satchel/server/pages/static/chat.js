@@ -199,9 +199,14 @@ function dress(root) {
     bar.className = "code-bar";
     bar.append(button("Copy", (event) => copy(pre.querySelector("code").textContent, event.currentTarget)));
     if (pre.dataset.lang === "mermaid") drawDiagram(pre, bar);
-    if (["html", "svg"].includes(pre.dataset.lang)) bar.append(button("Show", (event) => showMade(pre, event.currentTarget)));
+    if (["html", "svg"].includes(pre.dataset.lang)) bar.append(button("Show", (event) => showMade(pre, pre.dataset.lang, codeOf(pre), event.currentTarget)));
     if (pre.dataset.lang) bar.prepend(Object.assign(document.createElement("span"), { textContent: pre.dataset.lang, className: "meta" }));
     pre.before(bar);
+  }
+  for (const link of root.querySelectorAll(".made a[download]:not([data-dressed])")) {
+    link.dataset.dressed = "";
+    const [, kind] = link.textContent.match(/\.(html|svg)$/i) ?? [];
+    if (kind) link.after(" ", button("Show", (event) => showMade(link, kind, `${link.href}?framed=1`, event.currentTarget)));
   }
   const feet = root.matches?.("[data-actions]") ? [root] : root.querySelectorAll("[data-actions]:empty");
   for (const foot of feet) {
@@ -215,21 +220,26 @@ function dress(root) {
   }
 }
 
-// HTML and SVG of the model in a frame that reaches nothing; see `made_page`.
-function showMade(pre, pressed) {
-  if (pre.nextElementSibling?.matches("iframe.drawn")) {
-    pre.nextElementSibling.remove();
+function codeOf(pre) {
+  const turn = pre.closest(".turn");
+  const at = [...turn.querySelectorAll(".items > .said pre")].indexOf(pre);
+  return inPlace(`/chat/${session}/turns/${turn.id.replace("turn-", "")}/code/${at}`);
+}
+
+// HTML and SVG of a model or a tool in a frame that reaches nothing; see `FRAMED`.
+function showMade(made, kind, src, pressed) {
+  const below = made.closest("p") ?? made;
+  if (below.nextElementSibling?.matches("iframe.drawn")) {
+    below.nextElementSibling.remove();
     pressed.textContent = "Show";
     return;
   }
-  const turn = pre.closest(".turn");
   const frame = document.createElement("iframe");
   frame.className = "drawn";
-  frame.title = `What the ${pre.dataset.lang} draws`;
+  frame.title = `What the ${kind} draws`;
   frame.setAttribute("sandbox", "allow-scripts");
-  const at = [...turn.querySelectorAll(".items > .said pre")].indexOf(pre);
-  frame.src = inPlace(`/chat/${session}/turns/${turn.id.replace("turn-", "")}/code/${at}`);
-  pre.after(frame);
+  frame.src = src;
+  below.after(frame);
   frame.scrollIntoView({ block: "nearest" });
   pressed.textContent = "Hide";
 }

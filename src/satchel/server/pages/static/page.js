@@ -157,3 +157,30 @@ if (find) document.addEventListener("keydown", (event) => {
   event.preventDefault();
   openSearch();
 });
+
+// A picture of a conversation or a memory opens above the page, with a link that downloads it.
+document.addEventListener("click", (event) => {
+  const link = event.target.closest(".made a:has(> img)");
+  if (!link || event.ctrlKey || event.metaKey || event.shiftKey) return;
+  event.preventDefault();
+  const viewer = document.createElement("dialog");
+  const picture = document.createElement("img");
+  const row = document.createElement("form");
+  const download = document.createElement("a");
+  const close = document.createElement("button");
+  picture.src = link.firstElementChild.src;
+  picture.alt = download.download = link.firstElementChild.alt;
+  download.href = link.href;
+  download.textContent = "Download";
+  close.textContent = "Close";
+  row.method = "dialog";
+  row.className = "row";
+  row.append(picture.alt, download, close);
+  viewer.className = "viewer";
+  viewer.setAttribute("aria-label", picture.alt);
+  viewer.append(picture, row);
+  viewer.addEventListener("click", ({ target }) => { if (target === viewer || target === picture) viewer.close(); });
+  viewer.addEventListener("close", () => viewer.remove());
+  document.body.append(viewer);
+  viewer.showModal();
+});

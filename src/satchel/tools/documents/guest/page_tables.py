@@ -111,7 +111,12 @@ class Tables:
             rows, lines, columns = _table(run)
             if not rows:
                 continue
-            if not pieces and columns == above and re.search(r"\d", lines[0]):
+            if (
+                not pieces
+                and columns == above
+                and re.search(r"\d", lines[0])
+                and not re.search(r"\d", self._head)
+            ):
                 lines.insert(0, self._head)
             pieces += [text[at : rows[0][0].start], "\n".join(lines)]
             at = rows[-1][-1].end
@@ -209,11 +214,11 @@ def _table(rows: Sequence[_Row]) -> tuple[Sequence[_Row], list[str], int]:
     first = filled.index(max(filled))
     while first and len(rows[first - 1]) > 1:
         under, over = rows[first], rows[first - 1]
-        head = [
-            f"{one} {text}".strip() for one, text in zip(_over(over, bounds, rows), cells[first], strict=True)
-        ]
+        placed = list(_over(over, bounds, rows))
+        head = [f"{one} {text}".strip() for one, text in zip(placed, cells[first], strict=True)]
         gap = min(cell.low for cell in over) - max(cell.top for cell in under)
-        if gap > under[0].top - under[0].low or sum(map(len, head)) > _MOST_HEAD_CHARS:
+        is_lost = any(cell.text not in placed for cell in over)
+        if is_lost or gap > under[0].top - under[0].low or sum(map(len, head)) > _MOST_HEAD_CHARS:
             break
         first -= 1
         rows, cells = (

@@ -1,0 +1,45 @@
+"""The picture of the desktop's clipboard: terminals paste text only."""
+
+from __future__ import annotations
+
+import hashlib
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from anyio.to_thread import run_sync
+
+from satchel.config import Settings
+from satchel.errors import SandboxError
+from satchel.sandbox.process import run_process
+from satchel.sessions.attachments import MOST_BYTES, uploads_folder
+from satchel.tools.kept import write_kept
+
+__all__ = ["picture_in_clipboard"]
+
+_PROGRAMS: Final = (
+    ("wl-paste", "--type", "image/png"),
+    ("xclip", "-selection", "clipboard", "-target", "image/png", "-out"),
+    ("pngpaste", "-"),
+)
+"""What prints the picture: under Wayland, X11 and macOS."""
+_LIMIT_S: Final = 5.0
+
+
+async def picture_in_clipboard(settings: Settings) -> Path | None:
+    """Write the picture of the clipboard to a file, which `attach` removes; None if there is none, or no program."""
+    for argv in _PROGRAMS:
+        with suppress(SandboxError, OSError):  # the program is not there, or the home can't take it
+            ran = await run_process(
+                argv,
+                cwd=settings.home,
+                environ=settings.environ,
+                timeout_s=_LIMIT_S,
+                max_output_bytes=MOST_BYTES,
+            )
+            content = ran.stdout.data
+            if ran.exit_code == 0 and not ran.stdout.omitted and content.startswith(b"\x89PNG"):
+                name = f"clipboard-{hashlib.sha256(content).hexdigest()[:8]}.png"
+                await run_sync(write_kept, path := uploads_folder(settings.home) / name, content)
+                return path
+    return None
