@@ -97,6 +97,7 @@ def test_a_model_that_takes_no_documents_gets_what_an_attached_one_says(
     chat(client, "How long is it covered?", attachments=files)
     model: Any = world.satchel.parts.models.given
     request = next(r for r in reversed(model.requests) if "How long" in r.messages[-1].text)
+    assert [file.text_size for file in request.messages[-1].files] == [53, 37, 0]
     word, paper, _ = (
         part_of(file, request.read_file, takes="pictures") for file in request.messages[-1].files
     )

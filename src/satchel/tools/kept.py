@@ -5,13 +5,14 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from satchel.config.home import replacing
 from satchel.messages import FileBlock
 
-__all__ = ["FOLDER", "keep", "keep_seen", "kept_path", "media_type_of", "write_kept"]
+__all__ = ["FOLDER", "keep", "keep_seen", "kept_path", "media_type_of", "with_text_size", "write_kept"]
 
 FOLDER: Final = "attached"
 """Below the folder of the session's long results, with which the files are deleted, backed up and shown."""
@@ -79,7 +80,7 @@ def keep(spill_dir: Path, name: str, content: bytes, *, text: str = "") -> FileB
     write_kept(kept_path(spill_dir, file), content)
     if text:
         write_kept(kept_path(spill_dir, file.text_twin), text.encode("utf-8", "replace"))
-    return file
+    return with_text_size(spill_dir, file)
 
 
 def keep_seen(
@@ -91,6 +92,13 @@ def keep_seen(
         for path, content in contents.items()
         if others or media_type_of(content).startswith(("image/", "application/pdf"))
     )
+
+
+def with_text_size(spill_dir: Path, file: FileBlock) -> FileBlock:
+    """The file with the size of the text that is beside it. Blocks."""
+    with suppress(OSError):
+        return replace(file, text_size=kept_path(spill_dir, file.text_twin).stat().st_size)
+    return file
 
 
 def write_kept(path: Path, content: bytes) -> None:
