@@ -266,7 +266,7 @@ async def run_events(
         waiting: Questions that are open already: the run ends with them at once.
     """
     head = {"threadId": request.threadId, "runId": request.runId}
-    run = _Run(head, session_id)
+    run = _Run(head, session_id, _MOST_PICTURES)
     yield run.event("RUN_STARTED", **head, protocolVersion=_VERSION)
     if waiting:
         yield run.finished(interrupts=waiting)
@@ -294,12 +294,12 @@ class _Run:
 
     head: Mapping[str, str]
     session_id: str
+    room: int
     turn: int = 0
     number: int = 0
     message: str = ""
     has_ended: bool = False
     pictures: Sequence[tuple[FileBlock, str]] = ()
-    room: int = field(default_factory=lambda: _MOST_PICTURES)
     view: SessionView = field(default_factory=SessionView)
     models: dict[tuple[str, str], Usage] = field(default_factory=dict)
 
