@@ -35,6 +35,8 @@ from satchel.messages import (
     ToolUseBlock,
     Usage,
     block_from_json,
+    block_to_json,
+    file_from_json,
     message_from_json,
     message_to_json,
     size_of_message,
@@ -175,13 +177,17 @@ def test_a_clock_has_the_offset_and_a_manual_clock_does_not_move() -> None:
     assert ((clock.now() - before).total_seconds(), clock.monotonic_s()) == (90, 90)
 
 
-def test_no_attached_file_counts_as_more_than_is_sent_of_it() -> None:
-    for media_type, size, counted in (
-        ("application/zip", 15 << 20, 200_000),
-        ("application/pdf", 80_000, 10_000),
-        ("text/plain", 80_000, 80_000),
-        ("text/plain", 15 << 20, 200_000),
+def test_a_file_counts_as_about_what_is_sent_of_it() -> None:
+    for media_type, size, text_size, counted in (
+        ("application/zip", 15 << 20, 0, 0),  # only its name
+        ("application/octet-stream", 15 << 20, 7_000, 7_000),
+        ("application/octet-stream", 50_000, 15 << 20, 200_000),
+        ("application/pdf", 80_000, 0, 10_000),
+        ("application/pdf", 15 << 20, 7_000, 7_000),
+        ("text/plain", 80_000, 0, 80_000),
+        ("text/plain", 15 << 20, 0, 200_000),
     ):
-        file = FileBlock(sha256="a" * 64, media_type=media_type, name="a", size=size)
+        file = FileBlock(sha256="a" * 64, media_type=media_type, name="a", size=size, text_size=text_size)
+        assert file_from_json(block_to_json(file)) == file
         empty = size_of_message(Message(role="user", blocks=(TextBlock(text=""),)))
         assert size_of_message(Message(role="user", blocks=(file,))) - empty == counted

@@ -64,12 +64,14 @@ class FileBlock:
         media_type: What the bytes are, whatever the sender claimed: "image/png", "application/octet-stream" if unknown.
         name: As the user called it, without folders.
         size: In bytes.
+        text_size: Of its `text_twin`, in bytes; 0 if it has none.
     """
 
     sha256: str
     media_type: str
     name: str
     size: int
+    text_size: int = 0
 
     @property
     def is_picture(self) -> bool:
@@ -241,7 +243,7 @@ _IMAGE_BYTES = 6_400
 """What a picture counts as in a request: 1,600 tokens of four bytes, what Anthropic's documentation gives for the
 largest one that it does not scale down."""
 _DOCUMENT_SHARE = 8
-"""A PDF or another file counts as its size through this: a guess, which the provider's own count of tokens corrects."""
+"""A PDF without text counts as its size through this: a guess, which the provider's own count of tokens corrects."""
 MOST_TEXT: Final = 200_000
 """Characters of a file's text that are sent, about 50,000 tokens; tools read the rest. No file counts as more."""
 _BLOCK_OVERHEAD = 24
@@ -289,7 +291,12 @@ def size_of_message(message: Message) -> int:
 def _size_of_file(file: FileBlock) -> int:
     if file.is_picture:
         return _IMAGE_BYTES
-    return min(MOST_TEXT, file.size if file.media_type.startswith("text/") else file.size // _DOCUMENT_SHARE)
+    size = file.text_size
+    if file.media_type.startswith("text/"):
+        size = file.size
+    elif not size and file.is_sendable:
+        size = file.size // _DOCUMENT_SHARE
+    return min(MOST_TEXT, size)
 
 
 def text_of(blocks: Sequence[Block]) -> str:
@@ -313,6 +320,7 @@ _LEFT_OUT: Final[dict[str, object]] = {
     "redacted": False,
     "unparsed": "",
     "files": (),
+    "text_size": 0,
 }
 """Fields that are not written where they have their default."""
 
@@ -357,7 +365,13 @@ def file_from_json(value: Mapping[str, Any]) -> FileBlock:
         KeyError: A field is missing.
     """
     name = value["filename"] if "filename" in value else value["name"]
-    return FileBlock(sha256=value["sha256"], media_type=value["media_type"], name=name, size=value["size"])
+    return FileBlock(
+        sha256=value["sha256"],
+        media_type=value["media_type"],
+        name=name,
+        size=value["size"],
+        text_size=value.get("text_size", 0),
+    )
 
 
 def message_to_json(message: Message) -> dict[str, Any]:

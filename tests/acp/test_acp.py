@@ -397,7 +397,7 @@ async def test_what_an_editor_attaches_reaches_the_model_and_is_not_what_the_use
         assert "40 trees" not in kept
         with pytest.raises(RequestError, match="base64"):
             await say(client, id, image_block("?", "image/png"))
-        paper = resource_block(embedded_blob_resource("file:///home/ann/a%20paper.pdf", "JVBERi3/"))
+        paper = resource_block(embedded_blob_resource("file:///home/ann/a%20paper.pdf", "JVBERi0xLjQ="))
         assert (
             await say(client, id, text_block("Look"), image_block("aGk=", "image/png"), paper) == "end_turn"
         )

@@ -47,10 +47,14 @@ TALK = (
 async def test_older_messages_become_a_summary_that_the_model_writes_with_the_focus_of_the_user() -> None:
     model = ScriptedModel(
         [Reply(text="Mara must not eat shellfish.", usage=Usage(input_tokens=500, output_tokens=9))],
-        context_window=10_000,
+        context_window=20_000,
     )
-    boiler = FileBlock(sha256="a" * 64, media_type="image/png", name="boiler.png", size=3)
-    seen = Message(role="user", blocks=(boiler, boiler, *TALK[0].blocks))
+    # The originals are large; what is sent of each is small.
+    boiler, label = (
+        FileBlock(sha256=name[0] * 64, media_type="image/png", name=name, size=9_000_000)
+        for name in ("boiler.png", "label.png")
+    )
+    seen = Message(role="user", blocks=(boiler, boiler, label, *TALK[0].blocks))
     event = await compact(
         (seen, *TALK[1:]),
         model=model,
@@ -59,7 +63,7 @@ async def test_older_messages_become_a_summary_that_the_model_writes_with_the_fo
         emit=nothing,
         estimator=TokenEstimator(),
         focus="the allergies",
-        read_file={boiler: b"png"}.get,
+        read_file=dict.fromkeys((boiler, boiler.small_twin, label, label.small_twin), b"jpeg").get,
     )
     assert event is not None
     assert event.messages[1:] == TALK[1:]
@@ -74,11 +78,27 @@ async def test_older_messages_become_a_summary_that_the_model_writes_with_the_fo
     assert request.tools == ()
     assert "allergic to shellfish" in request.messages[0].blocks[0].text  # type: ignore[union-attr]
     assert request.messages[0].blocks[0].text.endswith("above all: the allergies")  # type: ignore[union-attr]
-    # It describes the pictures, which the summary replaces.
-    assert request.messages[0].files == (boiler,)
+    # It describes the pictures, which the summary replaces, each after its name.
+    named = [
+        block.text if isinstance(block, TextBlock) else block for block in request.messages[0].blocks[1:]
+    ]
+    assert named == ["FILE boiler.png:", boiler, "FILE label.png:", label]
     assert request.read_file is not None
-    assert request.read_file(boiler) == b"png"
+    assert request.read_file(boiler) == b"jpeg"
     assert history_problems(event.messages) == []
+
+
+async def test_a_summary_that_fails_with_pictures_is_asked_for_without_them() -> None:
+    model = ScriptedModel([ContextOverflow("Too long."), Reply(text="Mara.")], context_window=10_000)
+    boiler = FileBlock(sha256="a" * 64, media_type="image/png", name="boiler.png", size=3)
+    seen = Message(role="user", blocks=(boiler, *TALK[0].blocks))
+    event = await compact(
+        (seen, *TALK[1:]), model=model, turn=3, trigger="auto", emit=nothing, estimator=TokenEstimator()
+    )
+    assert event is not None
+    assert event.messages[0].text == ""
+    assert event.messages[0].blocks[0].text.endswith("\n\nMara.")  # type: ignore[union-attr]
+    assert [request.messages[0].files for request in model.requests] == [(boiler,), ()]
 
 
 async def test_without_a_language_model_the_oldest_messages_are_left_out_with_a_note() -> None:

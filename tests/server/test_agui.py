@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from base64 import b64decode
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import httpx2
 import pytest
 from ag_ui.core import Event, RunAgentInput
+from PIL import Image
 from pydantic import TypeAdapter
 
 from satchel.errors import StorageError
@@ -77,7 +79,7 @@ def texts(events: list[Any]) -> list[str]:
 
 @requirement("http:agui")
 def test_a_thread_goes_on_in_one_session_whatever_history_the_front_end_sends(
-    world: World, client: httpx2.Client
+    world: World, client: httpx2.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = run(client, "t1", user("My bicycle is red."))
     assert texts(first) == ["I see."]
@@ -89,11 +91,23 @@ def test_a_thread_goes_on_in_one_session_whatever_history_the_front_end_sends(
     assert texts(second) == ["user: My bicycle is red. | assistant: I see."]
     assert (second[-1].result["sessionId"], second[-1].result["turn"]) == (end.result["sessionId"], 2)
     label = {"type": "image", "source": {"type": "data", "value": "aGk=", "mimeType": "image/png"}}
-    run(client, "t2", user([label, {"type": "text", "text": "What is it?"}]))
-    assert [file.size for file in asked(world, "What is it?")] == [2]
-    (world.satchel.settings.cwd / "a.png").write_bytes(PNG)
-    [result] = [event for event in run(client, "t3", user("view")) if event.type == "TOOL_CALL_RESULT"]
-    assert b64decode(result.content[1].source.value) == PNG
+    paper = {"type": "document", "source": {"type": "data", "value": "aGk=", "mimeType": "application/pdf"}}
+    run(client, "t2", user([label, paper, {"type": "text", "text": "What is it?"}]))
+    assert [(file.name, file.size) for file in asked(world, "What is it?")] == [
+        ("picture", 2),
+        ("file.pdf", 2),
+    ]
+
+    def viewed(thread: str, picture: bytes) -> Any:
+        (world.satchel.settings.cwd / "a.png").write_bytes(picture)
+        [result] = [e for e in run(client, thread, user("view")) if e.type == "TOOL_CALL_RESULT"]
+        return result.content
+
+    assert b64decode(viewed("t3", PNG)[1].source.value) == PNG
+    Image.new("RGB", (2600, 40)).save(wide := io.BytesIO(), "PNG")
+    assert viewed("t4", wide.getvalue())[1].source.mime_type == "image/jpeg"
+    monkeypatch.setattr("satchel.addons.agui.runs._MOST_PICTURES", 80)
+    assert isinstance(viewed("t5", PNG), str)
     other = run(client, "t2", user("Hello"))
     assert other[-1].result["sessionId"] != end.result["sessionId"]
 
@@ -188,6 +202,8 @@ def test_failures_are_errors_of_the_run_or_of_the_request(client: httpx2.Client,
     ]:  # fmt: skip
         answer = client.post("/api/agui", json=body)
         assert (answer.status_code, answer.headers["content-type"]) == (status, "application/problem+json")
+    # Threads are sent as a whole, with their pictures.
+    assert client.post("/api/agui", content=b" " * 17_000_000).status_code == 422
     assert client.post("/api/agui", json={}, headers={"authorization": "Bearer no"}).status_code == 401
     # An unknown field is kept, as the protocol wants it.
     body = {"threadId": "x", "runId": "r", "messages": [user("Hello")], "aNewField": {"x": 1}, "state": None}

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import base64
 import io
+import json
 import random
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import docx
@@ -18,9 +21,11 @@ from pillow_heif import register_heif_opener
 from satchel.errors import UsageError
 from satchel.messages import FileBlock
 from satchel.models.files import MOST_PICTURE, part_of
+from satchel.sandbox.port import RunSpec, Status
 from satchel.sessions.attachments import MOST_BYTES, Uploads
-from satchel.tools.kept import media_type_of
-from satchel.tools.pictures.shrinking import SMALL_BYTES
+from satchel.tools.documents.texts import write_texts
+from satchel.tools.kept import keep, kept_path, media_type_of, with_text_size
+from satchel.tools.pictures.shrinking import SMALL_BYTES, make_smaller
 from tests.cli.test_documents import pdf
 from tests.requirements import requirement
 from tests.server.browsers import browser, open_page
@@ -97,6 +102,7 @@ def test_a_model_that_takes_no_documents_gets_what_an_attached_one_says(
     chat(client, "How long is it covered?", attachments=files)
     model: Any = world.satchel.parts.models.given
     request = next(r for r in reversed(model.requests) if "How long" in r.messages[-1].text)
+    assert [file.text_size for file in request.messages[-1].files] == [53, 37, 0]
     word, paper, _ = (
         part_of(file, request.read_file, takes="pictures") for file in request.messages[-1].files
     )
@@ -106,6 +112,37 @@ def test_a_model_that_takes_no_documents_gets_what_an_attached_one_says(
     assert notice.text.startswith(
         "The model can't be sent what x.docx says. x.docx could not be read. It is damaged"
     )
+
+
+@requirement("content:attachments:documents")
+@pytest.mark.anyio
+async def test_a_document_that_is_slow_gone_or_garbled_does_not_end_a_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Garbling:
+        async def run(self, spec: RunSpec) -> Any:
+            pages = [[1, "", "x \ud835 y" + "z" * 300_000]]
+            answer = json.dumps([{"title": "t", "sections": pages, "unread": 0}])
+            return SimpleNamespace(status=Status.OK, result=answer)
+
+    async def sandbox() -> Any:
+        return Garbling()
+
+    book, book2 = (keep(tmp_path, name, f"{name}\0".encode()) for name in ("PK.epub", "PK2.epub"))
+    gone = replace(book, sha256="0" * 64)
+    screenshot = replace(gone, media_type="image/png")
+    assert await make_smaller([screenshot], tmp_path, sandbox) == []
+    assert await write_texts([gone, book], tmp_path, sandbox) == []
+    text = part_of(
+        with_text_size(tmp_path, book), lambda file: kept_path(tmp_path, file).read_bytes(), takes="all"
+    )
+    assert text.content.startswith("[PK.epub]\n[page 1]\nx \ufffd y")
+    assert text.content.endswith(" more characters; a tool can read them …]")
+    assert text.content.count("…") == 2
+    assert kept_path(tmp_path, book.text_twin).stat().st_size < 201_000
+    monkeypatch.setattr("satchel.tools.documents.texts._PATIENCE_S", 0)
+    [trouble] = await write_texts([book2, gone], tmp_path, sandbox)
+    assert trouble.startswith("PK2.epub was not read within 0 s")
 
 
 @requirement("content:attachments")

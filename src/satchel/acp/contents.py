@@ -19,6 +19,7 @@ from acp.schema import (
 )
 
 from satchel.errors import UsageError
+from satchel.tools.kept import media_type_of
 from satchel.tools.visible import visible
 from satchel.wording import cut_text
 
@@ -84,10 +85,7 @@ def _content_of(resource: TextResourceContents | BlobResourceContents) -> str | 
     if isinstance(resource, TextResourceContents):
         return resource.text
     content = _decoded(resource.blob)
-    try:
-        return content.decode()
-    except UnicodeDecodeError:
-        return content
+    return content.decode() if media_type_of(content) == "text/plain" else content
 
 
 def _name_in(uri: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from importlib.resources import files
@@ -27,6 +28,7 @@ from satchel.messages import (
     size_of_message,
     size_of_text,
 )
+from satchel.models.files import part_of
 from satchel.models.port import ChatModel, FileReader, ModelRequest
 from satchel.wording import cut_text
 
@@ -42,8 +44,8 @@ _LEAST_RESULT = 500
 """Characters that a result keeps if the kept messages alone are too long."""
 _LEAST_GAIN = 1_000
 """Bytes of older messages below which a summary would hardly be shorter."""
-_PICTURE_BYTES = 12_000_000
-"""Of all pictures that the summary describes: their base64 has half of what Anthropic takes, 32 MB."""
+_PICTURE_CHARS = 16_000_000
+"""Of all pictures that the summary describes, in base64: half of what Anthropic takes, 32 MB."""
 _WINDOW_PER_PICTURE = 8_000
 """Tokens of the window for each of them, which counts as 1,600; see `size_of_message`."""
 _PATIENCE = Patience()
@@ -294,51 +296,63 @@ async def _summarise(
     request_text = f"<transcript>\n{transcript}\n</transcript>"
     if focus:
         request_text += f"\n\nThe user asks that the summary keeps this above all: {focus}"
-    request = ModelRequest(
-        system=_instructions(),
-        messages=(
-            Message(
-                role="user",
-                blocks=(TextBlock(text=request_text, origin="notice"), *_pictures(older, window=window)),
-            ),
-        ),
-        max_tokens=min(_SUMMARY_TOKENS, max(256, window // 8)),
-        session_id=session_id,
-        read_file=read_file,
-    )
-    if on_request is not None:
-        await on_request(request)
-    answer = PartialAnswer()
+    words = TextBlock(text=request_text, origin="notice")
 
     async def emit_notices(event: Event) -> None:
         # The deltas of a summary must not look like an answer to the user.
         if isinstance(event, Notice):
             await emit(event)
 
-    await read_answer(
-        model, request, answer=answer, emit=emit_notices, max_bytes=_SUMMARY_BYTES, patience=patience
-    )
-    completion = answer.completion
-    if completion is None:
-        raise ModelUnavailable("The summary did not end; it was stopped.")
-    summary = clean_text("\n".join(b.text for b in completion.blocks if isinstance(b, TextBlock)).strip())
-    if not summary:
-        raise ModelUnavailable("The model wrote an empty summary.")
-    return summary, completion.usage
+    async def ask(pictures: Sequence[Block]) -> tuple[str, Usage]:
+        request = ModelRequest(
+            system=_instructions(),
+            messages=(Message(role="user", blocks=(words, *pictures)),),
+            max_tokens=min(_SUMMARY_TOKENS, max(256, window // 8)),
+            session_id=session_id,
+            read_file=read_file,
+        )
+        if on_request is not None:
+            await on_request(request)
+        answer = PartialAnswer()
+        await read_answer(
+            model, request, answer=answer, emit=emit_notices, max_bytes=_SUMMARY_BYTES, patience=patience
+        )
+        completion = answer.completion
+        if completion is None:
+            raise ModelUnavailable("The summary did not end; it was stopped.")
+        summary = clean_text("\n".join(b.text for b in completion.blocks if isinstance(b, TextBlock)).strip())
+        if not summary:
+            raise ModelUnavailable("The model wrote an empty summary.")
+        return summary, completion.usage
+
+    pictures = _pictures(older, window=window, read_file=read_file)
+    if pictures:
+        # The pictures may be what it can't take, and words are better than nothing.
+        with suppress(ModelError):
+            return await ask(pictures)
+    return await ask(())
 
 
-def _pictures(messages: Sequence[Message], *, window: int) -> list[FileBlock]:
-    """The newest pictures, in order: those that take up a fifth of the window and a request's bytes at most."""
+def _pictures(
+    messages: Sequence[Message], *, window: int, read_file: FileReader | None
+) -> list[TextBlock | FileBlock]:
+    """The newest pictures that take up a fifth of the window and half of a request at most, each after its name."""
+    pictures = [
+        file for message in messages for file in (*message.result_files, *message.files) if file.is_picture
+    ]
     found: dict[str, FileBlock] = {}
-    size = 0
-    for message in reversed(messages):
-        for file in (*message.files, *message.result_files):
-            if file.is_picture and file.sha256 not in found:
-                size += file.size
-                if size > _PICTURE_BYTES or len(found) >= window // _WINDOW_PER_PICTURE:
-                    return [*found.values()][::-1]
-                found[file.sha256] = file
-    return [*found.values()][::-1]
+    chars = 0
+    for file in reversed(pictures):
+        if file.sha256 not in found:
+            chars += len(part_of(file, read_file, takes="all").content)
+            if chars > _PICTURE_CHARS or len(found) >= window // _WINDOW_PER_PICTURE:
+                break
+            found[file.sha256] = file
+    return [
+        block
+        for file in reversed(found.values())
+        for block in (TextBlock(text=f"FILE {file.name}:", origin="notice"), file)
+    ]
 
 
 def _transcript(messages: Sequence[Message], *, max_bytes: int) -> str:

@@ -90,7 +90,7 @@ from satchel.tools.builtin.jobs import MOST_RESULT, USERS_CALL, BackgroundComman
 from satchel.tools.builtin.jobs import STATE_KEY as JOBS
 from satchel.tools.builtin.todo import STATE_KEY as TO_DO
 from satchel.tools.documents.texts import write_texts
-from satchel.tools.kept import kept_path
+from satchel.tools.kept import kept_path, with_text_size
 from satchel.tools.pictures.shrinking import make_smaller
 
 __all__ = ["SessionHub"]
@@ -550,7 +550,7 @@ class SessionHub:
         spill_dir = self._environment.spill_dir
         taken = await self._parts.pool.run(self._parts.uploads.take, files, spill_dir)
         await self._make_readable(taken)
-        return taken
+        return await self._parts.pool.run(lambda: [with_text_size(spill_dir, file) for file in taken])
 
     async def _make_readable(self, files: Sequence[FileBlock]) -> None:
         """Put smaller pictures beside large ones, and the text of documents beside them, before a model is asked."""

@@ -21,24 +21,32 @@ from satchel.tools.kept import FOLDER, kept_path
 
 __all__ = ["content_of", "files_beside", "files_of_picture", "picture_file", "pictures_in"]
 
-_MOST_SHOWN: Final = 4_000_000
-"""Bytes of a picture of a result that editors and front ends are sent; the conversation has larger ones."""
+_MOST_SHOWN: Final = 5_000_000
+"""Characters of base64 of a result's pictures that editors are sent; the conversation has larger ones."""
 
 
 async def pictures_in(
-    event: Event, read: Callable[[FileBlock], Awaitable[bytes]]
+    event: Event, read: Callable[[FileBlock], Awaitable[bytes]], *, most: int = _MOST_SHOWN
 ) -> list[tuple[FileBlock, str]]:
     """The pictures of a result that editors and front ends are sent, in base64; none of any other event.
 
     Args:
         event: Of a session.
         read: See `content_of`. A picture that it can't read is left out: it may have been forgotten meanwhile.
+        most: Characters of all together; a picture that would be too much is left out.
+
+    Returns:
+        Each with what it is: its smaller copy where it has one.
     """
     found = []
     for file in event.files if isinstance(event, Observation) else ():
-        if file.is_image and file.size <= _MOST_SHOWN:
+        for shown in (file.small_twin, file) if file.is_picture else ():
             with suppress(SatchelError, OSError):
-                found.append((file, base64.b64encode(await read(file)).decode("ascii")))
+                data = base64.b64encode(await read(shown)).decode("ascii")
+                if shown.is_image and len(data) <= most:
+                    most -= len(data)
+                    found.append((shown, data))
+                break
     return found
 
 

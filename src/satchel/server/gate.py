@@ -41,7 +41,7 @@ _log = logging.getLogger(__name__)
 MOST_BODY_BYTES: Final = 16_000_000
 """The longest body: more than any memory, message or piece of a conversation needs."""
 MOST_V1_BODY_BYTES: Final = 64_000_000
-"""The same below /v1, where other agents send whole conversations with images. Providers take 32 MB."""
+"""The same below /v1 and for AG-UI, where other programs send whole conversations with images. Providers take 32 MB."""
 _MOST_HEADER_BYTES: Final = 16_384
 _MOST_HEADERS: Final = 100
 _PIECE_WAIT_S: Final = 20.0
@@ -290,7 +290,8 @@ def _has_body(scope: Scope) -> bool:
 
 
 def _most_body_bytes(path: str) -> int:
-    return MOST_V1_BODY_BYTES if has_v1_form(path) or path == "/memories/move" else MOST_BODY_BYTES
+    is_long = has_v1_form(path) or path in ("/api/agui", "/memories/move")
+    return MOST_V1_BODY_BYTES if is_long else MOST_BODY_BYTES
 
 
 async def _read_body(scope: Scope, receive: Receive, most_bytes: int) -> bytes | Refusal | None:

@@ -5,13 +5,25 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from satchel.config.home import replacing
-from satchel.messages import FileBlock
+from satchel.messages import MOST_TEXT, FileBlock, clean_text
+from satchel.wording import cut_text
 
-__all__ = ["FOLDER", "HEIF", "keep", "keep_seen", "kept_path", "media_type_of", "write_kept"]
+__all__ = [
+    "FOLDER",
+    "HEIF",
+    "keep",
+    "keep_seen",
+    "kept_path",
+    "media_type_of",
+    "with_text_size",
+    "write_kept",
+    "write_text",
+]
 
 FOLDER: Final = "attached"
 """Below the folder of the session's long results, with which the files are deleted, backed up and shown."""
@@ -80,8 +92,8 @@ def keep(spill_dir: Path, name: str, content: bytes, *, text: str = "") -> FileB
     )
     write_kept(kept_path(spill_dir, file), content)
     if text:
-        write_kept(kept_path(spill_dir, file.text_twin), text.encode("utf-8", "replace"))
-    return file
+        write_text(spill_dir, file, text)
+    return with_text_size(spill_dir, file)
 
 
 def keep_seen(
@@ -95,6 +107,13 @@ def keep_seen(
     )
 
 
+def with_text_size(spill_dir: Path, file: FileBlock) -> FileBlock:
+    """The file with the size of the text that is beside it. Blocks."""
+    with suppress(OSError):
+        return replace(file, text_size=kept_path(spill_dir, file.text_twin).stat().st_size)
+    return file
+
+
 def write_kept(path: Path, content: bytes) -> None:
     """Write a copy that only its owner can read. It is on the disk before the log can name it. Blocks.
 
@@ -104,3 +123,13 @@ def write_kept(path: Path, content: bytes) -> None:
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with replacing(path) as copy:
         copy.write(content)
+
+
+def write_text(spill_dir: Path, file: FileBlock, text: str) -> None:
+    """Write the text of a document beside it: as much as models are ever sent, and how much is left out. Blocks.
+
+    Raises:
+        OSError: It can't be written.
+    """
+    sent = cut_text(text, MOST_TEXT - 100, what="more characters; a tool can read them")
+    write_kept(kept_path(spill_dir, file.text_twin), clean_text(sent).encode())

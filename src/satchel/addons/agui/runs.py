@@ -7,6 +7,7 @@ from base64 import b64decode
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
+from mimetypes import guess_extension
 from typing import Annotated, Any, Final, Literal, TypeAlias, assert_never, get_args
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -43,9 +44,9 @@ __all__ = ["NAMESPACE", "ResumeEntry", "RunAgentInput", "asked_of", "consent_in"
 
 NAMESPACE: Final = "agui"
 _VERSION: Final = "1.0"
-_FILE_NAMES: Final = {"image": "picture", "document": "file"}
-"""Parts have no name."""
 _MOST_MESSAGES: Final = 10_000
+_MOST_PICTURES: Final = 1_500_000
+"""Characters of base64 of a run's pictures, one of the smaller copies: front ends send the whole thread each time."""
 
 Question: TypeAlias = QuestionAsked | AskUser
 
@@ -176,9 +177,15 @@ def _content(content: Any, where: str) -> tuple[str, tuple[ClientFile, ...]]:
         match part:
             case {"type": "text", "text": str(text)}:
                 texts.append(text)
-            case {"type": "image" | "document" as kind, "source": {"type": "data", "value": str(data)}}:
+            case {
+                "type": "image" | "document" as kind,
+                "source": {"type": "data", "value": str(data)} as source,
+            }:
+                # Parts have no name, and the suffix says how a document is read.
+                suffix = guess_extension(str(source.get("mimeType"))) or ""
+                name = "picture" if kind == "image" else f"file{suffix}"
                 try:
-                    files.append(ClientFile(name=_FILE_NAMES[kind], content=b64decode(data, validate=True)))
+                    files.append(ClientFile(name=name, content=b64decode(data, validate=True)))
                 except ValueError:
                     raise UsageError(f"{where} has a part that isn't valid base64.") from None
             case {"type": str(kind)}:
@@ -259,7 +266,7 @@ async def run_events(
         waiting: Questions that are open already: the run ends with them at once.
     """
     head = {"threadId": request.threadId, "runId": request.runId}
-    run = _Run(head, session_id)
+    run = _Run(head, session_id, _MOST_PICTURES)
     yield run.event("RUN_STARTED", **head, protocolVersion=_VERSION)
     if waiting:
         yield run.finished(interrupts=waiting)
@@ -268,7 +275,8 @@ async def run_events(
     async with aclosing(records):
         try:
             async for record in records:
-                run.pictures = await pictures_in(record.event, read_file)
+                run.pictures = await pictures_in(record.event, read_file, most=run.room)
+                run.room -= sum(len(data) for _, data in run.pictures)
                 for event in run.feed(record):
                     yield event
                 if run.has_ended:
@@ -286,6 +294,7 @@ class _Run:
 
     head: Mapping[str, str]
     session_id: str
+    room: int
     turn: int = 0
     number: int = 0
     message: str = ""

@@ -15,7 +15,7 @@ from satchel.errors import SandboxError, UsageError
 from satchel.messages import FileBlock
 from satchel.sandbox.port import Sandbox
 from satchel.tools.documents.reading import DocumentPart, read_sections
-from satchel.tools.kept import kept_path, write_kept
+from satchel.tools.kept import kept_path, write_text
 
 __all__ = ["document_kind", "text_of_document", "write_texts"]
 
@@ -66,24 +66,29 @@ async def write_texts(
     """Put the text of each document of a session beside it, for models that don't take the document.
 
     Returns:
-        Why there is no text of a document that no model takes, a sentence for each.
+        Why there is no text of a document that no model takes, a sentence for each; and which one took too long.
     """
-    troubles = []
-    with anyio.move_on_after(_PATIENCE_S):
+    troubles, name = [], ""
+    with anyio.move_on_after(_PATIENCE_S) as patience:
         for file in files:
-            text_path = kept_path(spill_dir, file.text_twin)
-            if await run_sync(text_path.exists):
-                continue
-            content = await run_sync(kept_path(spill_dir, file).read_bytes)
-            kind = document_kind(content[:8], PurePath(file.name).suffix)
-            if not kind:
+            kind, name = "", file.name
+            if await run_sync(kept_path(spill_dir, file.text_twin).exists):
                 continue
             try:
-                text, _ = await text_of_document(content, kind, file.name, spill_dir, sandbox)
-                await run_sync(write_kept, text_path, text.encode())
+                content = await run_sync(kept_path(spill_dir, file).read_bytes)
+                if kind := document_kind(content[:8], PurePath(name).suffix):
+                    text, _ = await text_of_document(content, kind, name, spill_dir, sandbox)
+                    await run_sync(write_text, spill_dir, file, text)
+            except FileNotFoundError:
+                pass  # it is gone; models are told
             except (SandboxError, OSError, UsageError) as error:
-                if kind != "pdf":
-                    troubles.append(f"The model can't be sent what {file.name} says. {error}")
+                if kind not in ("", "pdf"):
+                    troubles.append(f"The model can't be sent what {name} says. {error}")
+    if patience.cancelled_caught:
+        troubles.append(
+            f"{name} was not read within {_PATIENCE_S:g} s: the model can't be sent its text, nor that of the "
+            "documents after it. A tool can read them."
+        )
     return troubles
 
 

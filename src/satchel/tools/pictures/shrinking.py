@@ -39,12 +39,15 @@ async def make_smaller(
     troubles = []
     for file in files:
         small = kept_path(spill_dir, file.small_twin)
-        if not file.is_picture or await run_sync(_fits, spill_dir, file) or await run_sync(small.exists):
+        if not file.is_picture or await run_sync(small.exists):
             continue
         try:
-            await run_sync(
-                write_kept, small, await _shrunk(file, kept_path(spill_dir, file), await sandbox())
-            )
+            if not await run_sync(_fits, spill_dir, file):
+                await run_sync(
+                    write_kept, small, await _shrunk(file, kept_path(spill_dir, file), await sandbox())
+                )
+        except FileNotFoundError:
+            continue  # it is gone; models are told
         except (SandboxError, OSError, ValueError) as error:
             if file.is_image and file.size <= MOST_PICTURE:
                 continue  # models get it as it is
