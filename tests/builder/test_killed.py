@@ -283,7 +283,7 @@ def test_a_cancelled_build_stays_cancelled_whoever_is_killed_meanwhile(
 ) -> None:
     """The worker is killed at a random moment around the cancelling; every second time the canceller dies half way."""
     # The workers are those that are killed, and no others.
-    monkeypatch.setattr("satchel.runtime.builds.start_satchel", lambda *_, **__: None)
+    monkeypatch.setattr("satchel.runtime.builds.start_working", lambda *_, **__: None)
     chance = random.Random(SEED)
     with serving(_never_ends) as server, Killing("tests.builder.kill_worker") as killing:
         for number in range(CANCELS):

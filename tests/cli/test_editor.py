@@ -24,7 +24,10 @@ async def nothing():
     return
     yield
 
-print("Sent:", repr(anyio.run(Editor(complete=complete, recent=nothing).read, "> ")))
+async def nowhere():
+    return None
+
+print("Sent:", repr(anyio.run(Editor(complete=complete, recent=nothing, picture=nowhere).read, "> ")))
 """
 
 EDITS = """

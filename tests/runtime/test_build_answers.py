@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ pytestmark = pytest.mark.anyio
 @pytest.fixture(autouse=True)
 def no_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     """The builds here are rows that nobody works on."""
-    monkeypatch.setattr("satchel.runtime.builds.start_satchel", lambda *_, **__: None)
+    monkeypatch.setattr("satchel.runtime.builds.start_working", lambda *_, **__: None)
 
 
 def opens(folder: Path) -> Any:
@@ -39,8 +40,13 @@ def opens(folder: Path) -> Any:
 async def test_of_all_that_live_one_starts_the_worker(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    starts: list[object] = []
-    monkeypatch.setattr("satchel.runtime.builds.start_satchel", lambda *args, **_: starts.append(args))
+    starts: list[int] = []
+
+    def start(*_: object, holds: tuple[int, ...], **__: object) -> None:
+        starts.append(os.dup(holds[0]))  # as the process that inherits it
+
+    monkeypatch.undo()
+    monkeypatch.setattr("satchel.sandbox.detached.start_satchel", start)
     async with opens(tmp_path) as one, opens(tmp_path) as other:
         await begin(one, await one.session(), "greet")
         async with anyio.create_task_group() as group:
@@ -55,6 +61,8 @@ async def test_of_all_that_live_one_starts_the_worker(
         assert len(starts) == 1
         await other.builds.dispatch()
         assert len(starts) == 2
+    for fd in starts:
+        os.close(fd)
 
 
 hear = partial(hear_line, by="test")

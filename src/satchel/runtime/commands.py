@@ -945,7 +945,7 @@ COMMANDS: Mapping[str, SlashCommand] = {
         SlashCommand(
             name="undo",
             arguments="",
-            help="Undo the last turn's changes of files; what commands changed stays.",
+            help="Undo the last turn's changes of files, but those of commands.",
             run=partial(_restored, how=undo),
         ),
         SlashCommand(
