@@ -58,17 +58,17 @@ def node(
 
 
 FIRST = (
-    node(
-        "q1",
-        None,
-        "user",
-        [{"asset_pointer": "file-service://file-Abc1"}, "What loaf is this?"],
-        1.75e9,
-        attachments=[{"id": "file-Abc1", "name": "loaf.png"}],
-    ),
+    node("q1", None, "user", [{"asset_pointer": "file-service://file-Abc1"}, "What loaf is this?"], 1.75e9),
     node("a1", "q1", "assistant", "A rye loaf.", 1.75e9 + 5, model_slug="gpt-4o"),
     node("q2", "a1", "user", "My oven is called Vesuvius. Draw a cat on it.", 1.75e9 + 60),
-    node("t2", "q2", "tool", [{"asset_pointer": "sediment://file_Dall2"}], 1.75e9 + 62),
+    node(
+        "t2",
+        "q2",
+        "tool",
+        [{"asset_pointer": "sediment://file_Dall2"}],
+        1.75e9 + 62,
+        attachments=[{"id": "file_Dall2", "name": "cat.png"}],
+    ),
     node("a2", "t2", "assistant", "There it sits.", 1.75e9 + 65, model_slug="gpt-4o"),
     node("b2", "q2", "assistant", "I can't draw zebras.", 1.75e9 + 63, model_slug="gpt-4o"),
 )
@@ -87,7 +87,7 @@ def chatgpt(where: Path, nodes: Sequence[Mapping[str, Any]] = FIRST, *, current:
     with zipfile.ZipFile(where, "w") as archive:
         archive.writestr("conversations.json", json.dumps([{**found, "mapping": mapping}]))
         archive.writestr("file-Abc1-loaf.png", PNG)
-        archive.writestr("dalle/file_Dall2-cat.png", CAT)
+        archive.writestr("dalle/file_Dall2-0.png", CAT)
     return where
 
 
