@@ -305,10 +305,11 @@ async def test_more_conversations_and_pictures_are_looked_for_no_more_often(
     def export(numbers: range, nodes: Sequence[Mapping[str, Any]], current: str) -> Path:
         place = chatgpt(tmp_path / "export.zip", nodes, current=current)
         with zipfile.ZipFile(place) as archive:
-            text = archive.read("conversations.json").decode()[1:-1]
-        many = ",".join(text.replace("000000000001", f"{number:012}") for number in numbers)
+            text = archive.read("conversations.json").decode()
         with zipfile.ZipFile(place, "w") as archive:
-            archive.writestr("conversations.json", f"[{many}]")
+            for number in numbers:
+                one = text.replace("000000000001", f"{number:012}")
+                archive.writestr(f"conversations-{number:03}.json", one)
             archive.writestr("file-Abc1-loaf.png", PNG)
         return place
 
