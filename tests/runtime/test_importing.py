@@ -473,7 +473,9 @@ async def test_the_days_that_a_conversation_is_kept_begin_with_its_import(tmp_pa
 
 
 @requirement("sessions:imported:again")
-async def test_what_was_forgotten_does_not_come_back_in_a_branch(tmp_path: Path) -> None:
+async def test_what_was_forgotten_does_not_come_back_in_a_branch_or_another_conversation(
+    tmp_path: Path,
+) -> None:
     async with opened(tmp_path, echo()) as satchel:
         assert satchel.memory is not None
         await satchel.memory.import_from(chatgpt(tmp_path / "export.zip", FIRST[:5]))
@@ -482,6 +484,22 @@ async def test_what_was_forgotten_does_not_come_back_in_a_branch(tmp_path: Path)
         await take(satchel, chatgpt(tmp_path / "newer.zip", (*FIRST[:5], other), current="c2"))
         _, branch = sorted(await satchel.sessions.list(), key=lambda info: len(info.id))
         assert FORGOTTEN in await shown(satchel, branch.id)
+        await take(satchel, gemini(tmp_path / "MyActivity.json"))
+        said = [one for one in await satchel.memory.list() if one.content.endswith(("heavy?", "kg"))]
+        await satchel.forget([one.id for one in said])
+        late = await take(satchel, gemini(tmp_path / "MyActivity.json", without="moon"))
+        assert (late.new, dict(late.conversations)) == (0, {"known": 1, "deleted": 1})
+        # The file has a conversation twice, with another current branch; all of both was forgotten.
+        mapping = {id: node(id, None, "user", f"My boat is {id}.", 1.75e9) for id in ("Erebus", "Terror")}
+        both = [{"id": "b0a7", "current_node": id, "mapping": mapping} for id in mapping]
+        (tmp_path / "twice.json").write_text(json.dumps(both))
+        await satchel.memory.import_from(tmp_path / "twice.json")
+        boats = await satchel.memory.list(session="chatgpt:b0a7")
+        assert len(boats) == 2
+        await satchel.forget([one.id for one in boats])
+        report = await take(satchel, tmp_path / "twice.json")
+        assert dict(report.conversations) == {"deleted": 2}
+    assert holding(tmp_path / "home", b"How heavy") == []
     assert holding(tmp_path / "home", b"Vesuvius") == []
 
 
