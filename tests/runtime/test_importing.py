@@ -58,17 +58,17 @@ def node(
 
 
 FIRST = (
-    node(
-        "q1",
-        None,
-        "user",
-        [{"asset_pointer": "file-service://file-Abc1"}, "What loaf is this?"],
-        1.75e9,
-        attachments=[{"id": "file-Abc1", "name": "loaf.png"}],
-    ),
+    node("q1", None, "user", [{"asset_pointer": "file-service://file-Abc1"}, "What loaf is this?"], 1.75e9),
     node("a1", "q1", "assistant", "A rye loaf.", 1.75e9 + 5, model_slug="gpt-4o"),
     node("q2", "a1", "user", "My oven is called Vesuvius. Draw a cat on it.", 1.75e9 + 60),
-    node("t2", "q2", "tool", [{"asset_pointer": "sediment://file_Dall2"}], 1.75e9 + 62),
+    node(
+        "t2",
+        "q2",
+        "tool",
+        [{"asset_pointer": "sediment://file_Dall2"}],
+        1.75e9 + 62,
+        attachments=[{"id": "file_Dall2", "name": "cat.png"}],
+    ),
     node("a2", "t2", "assistant", "There it sits.", 1.75e9 + 65, model_slug="gpt-4o"),
     node("b2", "q2", "assistant", "I can't draw zebras.", 1.75e9 + 63, model_slug="gpt-4o"),
 )
@@ -87,7 +87,7 @@ def chatgpt(where: Path, nodes: Sequence[Mapping[str, Any]] = FIRST, *, current:
     with zipfile.ZipFile(where, "w") as archive:
         archive.writestr("conversations.json", json.dumps([{**found, "mapping": mapping}]))
         archive.writestr("file-Abc1-loaf.png", PNG)
-        archive.writestr("dalle/file_Dall2-cat.png", CAT)
+        archive.writestr("dalle/file_Dall2-0.png", CAT)
     return where
 
 
@@ -305,10 +305,11 @@ async def test_more_conversations_and_pictures_are_looked_for_no_more_often(
     def export(numbers: range, nodes: Sequence[Mapping[str, Any]], current: str) -> Path:
         place = chatgpt(tmp_path / "export.zip", nodes, current=current)
         with zipfile.ZipFile(place) as archive:
-            text = archive.read("conversations.json").decode()[1:-1]
-        many = ",".join(text.replace("000000000001", f"{number:012}") for number in numbers)
+            text = archive.read("conversations.json").decode()
         with zipfile.ZipFile(place, "w") as archive:
-            archive.writestr("conversations.json", f"[{many}]")
+            for number in numbers:
+                one = text.replace("000000000001", f"{number:012}")
+                archive.writestr(f"conversations-{number:03}.json", one)
             archive.writestr("file-Abc1-loaf.png", PNG)
         return place
 
@@ -472,7 +473,9 @@ async def test_the_days_that_a_conversation_is_kept_begin_with_its_import(tmp_pa
 
 
 @requirement("sessions:imported:again")
-async def test_what_was_forgotten_does_not_come_back_in_a_branch(tmp_path: Path) -> None:
+async def test_what_was_forgotten_does_not_come_back_in_a_branch_or_another_conversation(
+    tmp_path: Path,
+) -> None:
     async with opened(tmp_path, echo()) as satchel:
         assert satchel.memory is not None
         await satchel.memory.import_from(chatgpt(tmp_path / "export.zip", FIRST[:5]))
@@ -481,6 +484,22 @@ async def test_what_was_forgotten_does_not_come_back_in_a_branch(tmp_path: Path)
         await take(satchel, chatgpt(tmp_path / "newer.zip", (*FIRST[:5], other), current="c2"))
         _, branch = sorted(await satchel.sessions.list(), key=lambda info: len(info.id))
         assert FORGOTTEN in await shown(satchel, branch.id)
+        await take(satchel, gemini(tmp_path / "MyActivity.json"))
+        said = [one for one in await satchel.memory.list() if one.content.endswith(("heavy?", "kg"))]
+        await satchel.forget([one.id for one in said])
+        late = await take(satchel, gemini(tmp_path / "MyActivity.json", without="moon"))
+        assert (late.new, dict(late.conversations)) == (0, {"known": 1, "deleted": 1})
+        # The file has a conversation twice, with another current branch; all of both was forgotten.
+        mapping = {id: node(id, None, "user", f"My boat is {id}.", 1.75e9) for id in ("Erebus", "Terror")}
+        both = [{"id": "b0a7", "current_node": id, "mapping": mapping} for id in mapping]
+        (tmp_path / "twice.json").write_text(json.dumps(both))
+        await satchel.memory.import_from(tmp_path / "twice.json")
+        boats = await satchel.memory.list(session="chatgpt:b0a7")
+        assert len(boats) == 2
+        await satchel.forget([one.id for one in boats])
+        report = await take(satchel, tmp_path / "twice.json")
+        assert dict(report.conversations) == {"deleted": 2}
+    assert holding(tmp_path / "home", b"How heavy") == []
     assert holding(tmp_path / "home", b"Vesuvius") == []
 
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import anyio.to_thread
 
-from satchel.errors import SessionInUse
+from satchel.errors import NotFound, SessionInUse
 from satchel.events import (
     Action,
     Assistant,
@@ -158,7 +158,7 @@ class _Conversations:
             if place is None:
                 if known := await self._in_another(found, words):
                     return known
-                if all(said.of(one) in ("", FORGOTTEN) and not one.files for one in main):
+                if all((text := said.of(one)) == FORGOTTEN or not (text or one.files) for one in main):
                     return "deleted"
                 title = "" if any(said.of(one) == FORGOTTEN for one in main) else title_of(clean(found.title))
                 await self._write(found, found.session, main, said, title=title)
@@ -181,10 +181,14 @@ class _Conversations:
         """
         assert self._places is not None
         assert self._home.memory is not None
-        told = {message.id for message in found.messages if message.id in words}
+        # What was forgotten in a branch has an id in `words`, and no memory.
+        told = {message.id for message in found.messages if words.get(message.id, FORGOTTEN) != FORGOTTEN}
         if not told:
             return ""
-        other = (await self._home.memory.get(min(told))).source.session or ""
+        try:
+            other = (await self._home.memory.get(min(told))).source.session or ""
+        except NotFound:  # it was forgotten meanwhile
+            return ""
         if other == found.session or other not in {*self._places, *self._deleted}:
             return ""
         if other in self._deleted:

@@ -135,7 +135,9 @@ def _files(message: Mapping[str, Any], beside: Callable[[], _Beside]) -> list[Im
     pointers = [part.get("asset_pointer") for part in parts or () if isinstance(part, Mapping)]
     attached = metadata.get("attachments") if isinstance(metadata, Mapping) else None
     names = {one.get("id"): one.get("name") for one in attached or () if isinstance(one, Mapping)}
-    ids = [match[0] for one in (*pointers, *names) if (match := _FILE_ID.search(str(one)))]
+    # A pointer is an address, and the scheme of some looks like an id: `file-service://file-Abc1`.
+    named = [str(one).rpartition("://")[2] for one in (*pointers, *names)]
+    ids = [match[0] for one in named if (match := _FILE_ID.search(one))]
     found = []
     for id in dict.fromkeys(ids):
         if id in beside():

@@ -230,6 +230,8 @@ _UNSAID = {"discretion": "open", "kept_from": "", "spheres": ""}
 _INSERT_WORDS = Prepared(insert(words))
 _INSERT_TAG = Prepared(insert(tags))
 _INSERT_CUE = Prepared(insert(cues))
+_RELEASED = json.dumps({"content_hmac": ""})
+"""What `forgetting.release` leaves of a memory in `changes`: it is stored elsewhere, and nobody forgot it."""
 _ANY_TOMBSTONE = Prepared(select(literal(1)).where(tombstones.c.space_id == bindparam("space")).limit(1))
 
 
@@ -291,8 +293,8 @@ def lacking_drafts(connection: Connection, space: int, drafts: Sequence[MemoryDr
 
 
 def _refused(connection: Connection, space: int, drafts: Sequence[MemoryDraft]) -> set[str]:
-    """The ids of the drafts that were forgotten: those with the same place, the same words in the same turn or, if they
-    have no place, the same words in the same session.
+    """The ids of the drafts that were forgotten: those with the same id, the same place, the same words in the same
+    turn or, if they have no place, the same words in the same session.
     """
     sourced = [draft for draft in drafts if draft.row["source_session"] is not None]
     if not sourced or not _ANY_TOMBSTONE.run(connection, {"space": space}):
@@ -307,7 +309,11 @@ def _refused(connection: Connection, space: int, drafts: Sequence[MemoryDraft]) 
             places.setdefault(place, []).append(draft.id)
         if draft.words_hash is not None:
             said.setdefault(draft.words_hash, []).append(draft.id)
-    refused: set[str] = set()
+    # Places of an imported conversation may be counted anew; the ids of its messages are the file's own.
+    was_forgotten = (changes.c.action == "forget") & (changes.c.before != _RELEASED)
+    ids = changes.c.memory_id.in_(among(draft.id for draft in sourced))
+    query = select(changes.c.memory_id).where(changes.c.space_id == space, ids, was_forgotten)
+    refused = set(connection.execute(query).scalars())
     for table, column, by_hash in (
         (tombstones, tombstones.c.place_hash, places),
         (tombstones, tombstones.c.words_hash, said),

@@ -13,14 +13,16 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, BinaryIO
+from typing import IO, TYPE_CHECKING, BinaryIO, TypeAlias
 
 from satchel.errors import NotFound, StorageError
 from satchel.memory.transfer.parts import LeftOut
 
 if TYPE_CHECKING:
+    from zipfile import ZipFile
+
     from _typeshed import WriteableBuffer
 
 __all__ = ["SourceFile", "UnpackLimitExceeded", "find_files", "name_of"]
@@ -34,6 +36,7 @@ _MAX_MEMBERS = 100_000
 _MAX_BESIDE = 64 << 20
 _SUFFIXES = (".jsonl", ".json", ".md", ".markdown", ".zip", ".ndjson")
 _HIDDEN = ("node_modules", "__pycache__")
+_OpenArchive: TypeAlias = "Callable[[Path], ZipFile]"
 
 
 class UnpackLimitExceeded(Exception):
@@ -160,10 +163,12 @@ def find_files(root: Path) -> Iterator[SourceFile | LeftOut]:
         raise NotFound(f"There is no file or folder {str(root)!r} to import.") from None
     except (OSError, ValueError) as error:
         raise StorageError(f"{root} can't be read: {error}. Nothing was imported.") from error
+    # The last one stays open: to open it anew reads the names of all its files. It is closed with its last reference.
+    open_archive = lru_cache(maxsize=1)(_open_archive)
     if not stat.S_ISDIR(kind.st_mode):
         if not stat.S_ISREG(kind.st_mode):
             raise StorageError(f"{root} is neither a file nor a folder. Nothing was imported.")
-        yield from _file(root, root, kind)
+        yield from _file(root, root, kind, open_archive)
         return
     for folder, folders, names in os.walk(root):
         folders[:] = sorted(name for name in folders if not name.startswith(".") and name not in _HIDDEN)
@@ -180,14 +185,23 @@ def find_files(root: Path) -> Iterator[SourceFile | LeftOut]:
                     reason="a link, which is not followed", where=name_of(path, root), expected=True
                 )
             elif stat.S_ISREG(found.st_mode):
-                yield from _file(path, root, found)
+                yield from _file(path, root, found, open_archive)
 
 
-def _file(path: Path, root: Path, found: os.stat_result) -> Iterator[SourceFile | LeftOut]:
+def _open_archive(path: Path) -> ZipFile:
+    # Imported when used: it loads all decompressors, and few imports need it.
+    import zipfile  # noqa: PLC0415
+
+    return zipfile.ZipFile(path)
+
+
+def _file(
+    path: Path, root: Path, found: os.stat_result, open_archive: _OpenArchive
+) -> Iterator[SourceFile | LeftOut]:
     name = name_of(path, root)
     modified = datetime.fromtimestamp(found.st_mtime, UTC).astimezone()
     if path.suffix.lower() == ".zip":
-        yield from _members(path, name)
+        yield from _members(path, name, open_archive)
         return
     yield SourceFile(
         name=name,
@@ -207,14 +221,12 @@ def _file(path: Path, root: Path, found: os.stat_result) -> Iterator[SourceFile 
     )
 
 
-def _members(path: Path, name: str) -> Iterator[SourceFile | LeftOut]:
-    # Imported when used: it loads all decompressors, and few imports need it.
+def _members(path: Path, name: str, open_archive: _OpenArchive) -> Iterator[SourceFile | LeftOut]:
     import zipfile  # noqa: PLC0415
     import zlib  # noqa: PLC0415
 
     try:
-        with zipfile.ZipFile(path) as archive:
-            members = archive.infolist()
+        members = open_archive(path).infolist()
     except (zipfile.BadZipFile, OSError, NotImplementedError, ValueError) as error:
         yield LeftOut(reason="an archive that can't be read", where=f"{name}: {error}")
         return
@@ -222,21 +234,20 @@ def _members(path: Path, name: str) -> Iterator[SourceFile | LeftOut]:
         yield LeftOut(reason=f"an archive of more than {_MAX_MEMBERS:,} files", where=name)
         return
 
-    def opened(inside: str, packed: int) -> io.BufferedReader:
-        with zipfile.ZipFile(path) as archive:  # the member keeps the file open for itself
-            return io.BufferedReader(_Guarded(archive.open(inside), packed), 1 << 20)
+    def opened(one: zipfile.ZipInfo) -> io.BufferedReader:
+        return io.BufferedReader(_Guarded(open_archive(path).open(one), one.compress_size), 1 << 20)
 
-    def read(archive: zipfile.ZipFile, one: zipfile.ZipInfo) -> bytes:
+    def read(one: zipfile.ZipInfo) -> bytes:
         try:
-            with io.BufferedReader(_Guarded(archive.open(one), one.compress_size)) as stream:
+            with opened(one) as stream:
                 return stream.read()
         except (zipfile.BadZipFile, UnpackLimitExceeded, zlib.error, RuntimeError, EOFError) as error:
             raise OSError(str(error)) from error
 
+    @cache
     def others() -> Mapping[str, Callable[[], bytes]]:
-        archive = zipfile.ZipFile(path)  # opened once: that reads the names of all members
         return {
-            one.filename.rpartition("/")[2]: partial(read, archive, one)
+            one.filename.rpartition("/")[2]: partial(read, one)
             for one in members
             if one.file_size <= _MAX_BESIDE
         }
@@ -257,6 +268,6 @@ def _members(path: Path, name: str) -> Iterator[SourceFile | LeftOut]:
             name=inner,
             size=member.compress_size,
             modified_at=modified,
-            opened=partial(opened, member.filename, member.compress_size),
-            others=cache(others),
+            opened=partial(opened, member),
+            others=others,
         )
