@@ -17,6 +17,7 @@ import pytest
 from satchel.clock import ManualClock
 from satchel.errors import LineFull, NotFound, UsageError
 from satchel.events import (
+    AskUser,
     Event,
     MessageWaiting,
     Notice,
@@ -166,6 +167,19 @@ async def test_the_line_is_bounded_and_an_answer_goes_before_it(tmp_path: Path) 
             assert (await session.run_turn("The red one.")).text == "0"
             assert [(await each.result()).text for each in later] == [str(n) for n in range(1, 11)]
             assert said_to(session)[-10:] == [f"Later {n}." for n in range(10)]
+
+
+@requirement("clients:line")
+async def test_an_answer_may_come_with_the_question_while_its_turn_is_ending(tmp_path: Path) -> None:
+    asks = Reply(calls=[Call(name="ask_user", input={"question": "Which?"})])
+    async with opened(tmp_path, ScriptedModel([asks, "Thanks."])) as satchel:
+        session = await satchel.session()
+        answered = None
+        async for event in (await session.start("First.")).events():
+            if isinstance(event, AskUser):
+                answered = await session.answer(event.call_id, "The red one.")
+        assert answered is not None
+        assert (await answered.result()).text == "Thanks."
 
 
 @requirement("clients:line")

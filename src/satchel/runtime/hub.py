@@ -968,7 +968,9 @@ class SessionHub:
         if await self.deliveries.answer(id, answer):
             return None
         own = self.conversation.question
-        if own is not None and own.call_id == id and not self._activity:
+        if own is not None and own.call_id == id:
+            if self.running is not None:
+                await self.running.ended()  # clients see the question while its turn is ending
             return self.start(answer.get("text") or "", question_id=id)
         await self.questions.answer(id, **answer)
         if self._activity or not self.conversation.is_unfinished:
