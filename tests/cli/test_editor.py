@@ -24,7 +24,7 @@ async def nothing():
     return
     yield
 
-print("Sent:", repr(anyio.run(Editor(complete=complete, recent=nothing, picture=None, dropped_in=None).read, "> ")))
+print("Sent:", repr(anyio.run(Editor(complete=complete, recent=nothing).read, "> ")))
 """
 
 EDITS = """

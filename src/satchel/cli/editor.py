@@ -70,7 +70,7 @@ class Editor:
         complete: Complete,
         recent: Callable[[], AsyncIterator[str]],
         picture: Callable[[], Awaitable[Path | None]],
-        dropped_in: DroppedIn,
+        dropped_in: DroppedIn = lambda _, __: (),
     ) -> None:
         """Create an editor; it uses the terminal only while it reads.
 
@@ -104,7 +104,7 @@ class Editor:
         async def no_picture() -> None:
             return None
 
-        return cls(complete=none, recent=nothing, picture=no_picture, dropped_in=lambda _, __: ())
+        return cls(complete=none, recent=nothing, picture=no_picture)
 
     async def read(self, prompt: str, *, toolbar: str = "") -> str:
         """The next message, which may have several lines. What is typed when this is cancelled begins the next one.
