@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import re
 import sys
+from typing import Final
+from unicodedata import east_asian_width
 
 __all__ = ["LINE_CHARS", "counted", "cut_text", "install_extra", "one_line", "without_overwritten"]
 
 LINE_CHARS = 400
 """A face cuts lines to its own width; this bounds what it has to look at."""
+
+_PARTS: Final = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|[\r\b\t\x1b]|[^\r\b\t\x1b]+")
+"""An escape sequence, a character that moves the cursor, or text."""
 
 
 def one_line(text: str, limit: int = LINE_CHARS) -> str:
@@ -31,19 +37,41 @@ def cut_text(text: str, first: int, last: int = 0, *, what: str = "more characte
 
 
 def without_overwritten(text: str) -> str:
-    """What a terminal shows of a text in the end: without what a progress display took back by \\r or \\b."""
+    """What a wide terminal shows of a text in the end: without what a progress display wrote over.
+
+    Only lines are changed in which \\r or \\b goes back; they lose colours, tabs and blanks at the end.
+    """
     return "\n".join(map(_in_the_end, text.split("\n"))) if "\r" in text or "\b" in text else text
 
 
 def _in_the_end(line: str) -> str:
     body = line.rstrip("\r")
-    shown: list[str] = []
-    for character in body.rpartition("\r")[2]:
-        if character != "\b":
-            shown.append(character)
-        elif shown:
-            shown.pop()
-    return "".join(shown) + line[len(body) :]
+    if "\r" not in body and "\b" not in body:
+        return line
+    cells: list[str] = []
+    at = 0
+    for part in _PARTS.findall(body):
+        if part == "\r":
+            at = 0
+        elif part == "\b":
+            at = max(0, at - 1)
+        elif part == "\t":
+            at += 8 - at % 8
+        elif part in ("\x1b[K", "\x1b[0K"):
+            del cells[at:]
+        elif part == "\x1b[2K":
+            cells = [" "] * at
+        elif part[0] != "\x1b":
+            written = [*part] if part.isascii() else [cell for one in part for cell in _cells_of(one)]
+            cells += " " * (at - len(cells))
+            cells[at : at + len(written)] = written
+            at += len(written)
+    return "".join(cells).rstrip(" ") + line[len(body) :]
+
+
+def _cells_of(character: str) -> tuple[str, ...]:
+    """What stands in the one or two columns that a character takes."""
+    return (character, "") if east_asian_width(character) in "FW" else (character,)
 
 
 def counted(number: int, one: str, many: str = "") -> str:

@@ -102,8 +102,11 @@ def test_a_word_names_a_file_only_if_it_is_there(tmp_path: Path) -> None:
         f"{picture.as_uri()} {notes.as_uri()}",
         str(notes),
     ):
-        dropped = dropped_in(pasted)
-        assert dropped == named_in(f"See {mentions_of(dropped)}.", tmp_path / "work", dropped=dropped) != []
+        dropped = dropped_in(pasted, tmp_path, draft="See ")
+        assert dropped == named_in(f"See {mentions_of(dropped)}.", tmp_path) != []
+        for draft in ("See", "! cat ", " /watch "):
+            assert dropped_in(pasted, tmp_path, draft=draft) == []
+        assert dropped_in(pasted, tmp_path / "work", draft="") == []
     for pasted in (
         f"{picture} is it",
         f"See {picture}",
@@ -112,8 +115,12 @@ def test_a_word_names_a_file_only_if_it_is_there(tmp_path: Path) -> None:
         "/" * 9_000,
         "@a.png",
         f"'{picture}\0'",
+        f"{tmp_path}/.env",
+        f"'{picture}'\n'{notes}'",
     ):
-        assert dropped_in(pasted) == []
+        assert dropped_in(pasted, tmp_path, draft="") == []
+    picture.unlink()
+    assert named_in(f"@{picture}", tmp_path, pictures=[picture]) == []
 
 
 @requirement("content:attachments:terminal")

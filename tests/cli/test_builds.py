@@ -158,6 +158,8 @@ async def test_who_cannot_answer_learns_that_a_build_waits_and_anybody_answers_i
         with suppress(ProcessLookupError, ValueError):
             os.kill(int((home / "locks" / "worker").read_text()), signal.SIGKILL)
         assert how in (await run("capability", "build", "greet", "Greet a city.")).err
+        assert (await run("capability", "list", "--status", "waiting", "--json")).json[0]["name"] == "greet"
+        assert (await run("capability", "list", "--status", "active", "--json")).json == []
         listed = await run("capability", "list")
         assert listed.out.split()[:2] == ["greet", "waiting"]
         assert "It waits for your answer: Which greeting?" in listed.err

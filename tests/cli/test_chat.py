@@ -241,7 +241,8 @@ def test_an_answer_is_laid_out_as_it_comes_and_plain_with_no_color(tmp_path: Pat
 def test_a_message_may_have_several_lines_and_a_file_that_is_dragged_to_it(
     tmp_path: Path, keys: tuple[str, ...]
 ) -> None:
-    (note := tmp_path / "a note.txt").write_text("Nine years.")
+    (tmp_path / "work").mkdir()
+    (note := tmp_path / "work" / "a note.txt").write_text("Nine years.")
     with serving(scripted(speaks("Read."))) as server, terminal(tmp_path, "chat", server=server) as screen:
         screen.see("›")
         screen.type(f"\x1b[200~'{note}'\x1b[201~", *keys)

@@ -220,10 +220,10 @@ async def test_calls_that_touch_the_same_thing_run_in_the_order_asked_and_the_ot
         return ToolResult(text="ok")
 
     def effects(input: Mapping[str, Any], context: ToolContext) -> Sequence[Effect]:
-        resource = "path:/b" if input["x"] == "other" else "path:/a"
+        resource = {"other": "path:/b", "r3": "path:"}.get(input["x"], "path:/a")
         return [Effect(resource=resource, writes=not input["x"].startswith("r"))]
 
-    names = ["w1", "r1", "r2", "w2", "other"]
+    names = ["w1", "r1", "r2", "w2", "other", "r3"]
     world = World(
         one_round(*(Call(name="file", input={"x": name}) for name in names)),
         tool("file", call, effects=effects),
@@ -234,6 +234,7 @@ async def test_calls_that_touch_the_same_thing_run_in_the_order_asked_and_the_ot
     place = {entry: position for position, entry in enumerate(order)}
     assert place["-w1"] < place["+r1"] < place["-r2"] < place["+w2"]
     assert place["+r2"] < place["-r1"], "two readers run side by side"
+    assert max(place["-w2"], place["-other"]) < place["+r3"], "what contains the paths waits for both"
 
 
 async def test_a_tool_that_cannot_say_what_it_touches_does_not_run() -> None:

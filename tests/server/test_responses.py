@@ -223,11 +223,12 @@ def test_a_picture_reaches_the_model(agent: Any, world: World, client: httpx2.Cl
         {"type": "input_image", "image_url": address},
         {"type": "input_text", "text": "</image>"},
         {"type": "input_text", "text": "What is it in the harbour?"},
+        {"type": "input_text", "text": "</image>"},
     ]
     answer = agent.responses.create(model="satchel", input=[{"role": "user", "content": parts}])
     (file,) = asked(world, "What is it in the harbour?")
     assert (file.name, file.media_type, file.size) == ("canoe.png", "image/png", len(PNG))
-    assert "user: What is it in the harbour?" in captured(client, place(answer)[0])
+    assert "user: What is it in the harbour?\n</image>" in captured(client, place(answer)[0])
 
 
 @requirement("http:openai:responses")

@@ -180,8 +180,8 @@ async def test_effects_name_the_real_file_and_nothing_for_a_place_that_is_refuse
     real = f"path:{(session.cwd / 'a.txt').resolve()}"
     assert effects("file_read", path="./link") == [Effect(resource=real, writes=False)]
     # In one answer, a command sees the edits before it; commands run side by side.
-    edits = [Effect(resource=real, writes=True), Effect(resource="files", writes=True)]
-    assert effects("bash", command="true") == [Effect(resource="files", writes=False)]
+    edits = [Effect(resource=real, writes=True)]
+    assert effects("bash", command="true") == [Effect(resource="path:", writes=False)]
     assert effects("file_write", path="sub/../a.txt", content="") == edits
     assert effects("file_edit", path="link", old="a", new="b") == edits
     assert effects("file_edit", path="/etc/passwd", old="a", new="b") == []

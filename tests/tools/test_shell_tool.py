@@ -193,8 +193,23 @@ async def test_what_no_shell_takes_is_said(session: Session, command: str, text:
 
 
 async def test_what_a_progress_display_overwrote_is_left_out(session: Session) -> None:
-    result = await session("bash", command=r"printf 'a  1%%\b\b\b\b 99%%\n 5 of 9\rdone\r\nend\n'")
-    assert result.text == "exit code: 0\nstdout:\na 99%\ndone\r\nend"
+    printed = {
+        "a  1%%\\b\\b\\b\\b 99%%": "a 99%",
+        " 5 of 9\\r\\033[Kdone\\r": "done\r",
+        "5 of 9\\r\\033[2Kdone": "done",
+        "result: 42\\rwarning": "warning 42",
+        "FAILED test_a\\r": "FAILED test_a\r",
+        "abc\\b\\b": "abc",
+        "\\033[32mPASS\\033[0m\\r.": ".ASS",
+        "日本\\rab": "ab本",
+        "a\\tb\\rx\\ty": "x       y",
+        "abcdef\\rx\\ty": "xbcdef  y",
+        "a\\tb": "a\tb",
+        "end": "end",
+    }
+    command = "printf '" + "\\n".join(printed) + "'"
+    result = await session("bash", command=command)
+    assert result.text == "exit code: 0\nstdout:\n" + "\n".join(printed.values())
 
 
 async def test_output_that_is_no_text_has_marks_in_its_place(session: Session) -> None:

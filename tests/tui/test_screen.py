@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import io
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from satchel.config import load
 from satchel.events import QuestionAsked
 from satchel.messages import ToolResultBlock
 from satchel.models import Call, ModelRequest, Reply, ScriptedModel
+from satchel.runtime import clipboard as clipboards
 from satchel.runtime.commands import COMMANDS
 from satchel.tui import parts
 from satchel.tui.composer import Menu
@@ -346,6 +348,10 @@ async def test_forgetting_asks_first(tmp_path: Path) -> None:
         id = await memory.add("Mara is allergic to shellfish.")
         await hands.say(f"/forget {id}")
         await hands.see("Forget this memory permanently?")
+        (answer := tmp_path / "work" / "no").write_text("x")
+        await hands.type(str(answer))
+        assert hands.app._composer.text == str(answer)
+        hands.app._composer.put("")
         await hands.say("no")
         await hands.see("permanently? no")
         assert await memory.count() == 1
@@ -358,13 +364,32 @@ async def test_forgetting_asks_first(tmp_path: Path) -> None:
 
 
 @requirement("tui:writing")
-async def test_several_lines_earlier_messages_and_long_pastes(tmp_path: Path) -> None:
+async def test_several_lines_earlier_messages_and_long_pastes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     model = ScriptedModel(lambda request: f"I got {len(request.messages[-1].text)} characters.")
-    (picture := tmp_path / "a kite.png").write_bytes(b"\x89PNG\r\n\x1a\n")
-    (clipboard := tmp_path / "xclip").write_text(f"#!/bin/sh\ncat '{picture}'\n")
+    (work := tmp_path / "work").mkdir()
+    for path in ((picture := work / "a kite.png"), work / ".env", tmp_path / "elsewhere.png"):
+        path.write_bytes(b"\x89PNG\r\n\x1a\n")
+    (hollow := work / "hollow").touch()
+    os.mkfifo(copied := tmp_path / "copied")
+    (clipboard := tmp_path / "xclip").write_text(f"#!/bin/sh\ncat '{copied}'\n")
     clipboard.chmod(0o755)
+    monkeypatch.setattr(clipboards, "_LIMIT_S", 60.0)
     pasted = tmp_path / "home" / "uploads" / "clipboard-4c4b6a3b.png"
     async with screen(tmp_path, model, environ={"PATH": f"{tmp_path}:/usr/bin:/bin"}) as hands:
+        for before, path in (
+            ("! cat ", picture),
+            ("/watch ", picture),
+            ("see", picture),
+            ("", f"'{picture}'\n'{picture}'"),
+            ("", work / ".env"),
+            ("", tmp_path / "elsewhere.png"),
+        ):
+            hands.app._composer.put(before)
+            await hands.type(str(path))
+            assert hands.app._composer.text == f"{before}{path}"
+        hands.app._composer.put("")
         await hands.type("first")
         for key in ("ctrl+j", "alt+enter", "shift+enter"):
             await hands.pilot.press(key)
@@ -375,24 +400,37 @@ async def test_several_lines_earlier_messages_and_long_pastes(tmp_path: Path) ->
         # As terminals send it.
         hands.app.post_message(Paste(page.replace("\n", "\r")))
         await hands.see("[pasted text 1: 400 lines")
+        await hands.type(" ")
         await hands.type(f"'{picture}'")
         await hands.pilot.press("ctrl+v")
+        # Keys go on while the clipboard is read.
+        await hands.type("it")
+        await hands.until(lambda: hands.app._composer.text.endswith(" it"))
+        copied.write_bytes(picture.read_bytes())
         await hands.until(lambda: "clipboard-" in hands.app._composer.text)
-        await hands.say("what is it?")
+        await hands.say("@hollow")
+        await hands.see("The file is empty.")
+        hollow.write_text("x")
+        await hands.pilot.press("enter")
         await hands.until(lambda: len(model.requests) == 2)
-        await hands.see(f"Attached: a kite.png, {pasted.name}")
-        assert not list(pasted.parent.iterdir())
+        await hands.see(f"Attached: a kite.png, {pasted.name}, hollow")
+        await hands.until(lambda: not list(pasted.parent.iterdir()))
         await hands.see("… 388 more lines")
+        await hands.pilot.press("up", "enter")
+        # The picture of the clipboard is gone: only its name is said again.
+        await hands.see("Attached: a kite.png, hollow")
+        await hands.until(lambda: len(model.requests) == 3)
         await hands.pilot.press("up")
-        await hands.see("what is it?")
+        await hands.see("@hollow")
         await hands.pilot.press("ctrl+r")
         await hands.see("Earlier messages")
         await hands.type("first")
         await hands.pilot.press("enter")
         await hands.until(lambda: hands.app._composer.text == "first\n\n\nlast\nline")
     said = [_words(request) for request in model.requests]
-    assert said == ["first\n\n\nlast\nline", f'{page} @"{picture}" @{pasted} what is it?']
-    assert [file.name for file in model.requests[1].messages[-1].files] == ["a kite.png", pasted.name]
+    assert said == ["first\n\n\nlast\nline", *[f'{page} @"{picture}" it @{pasted} @hollow'] * 2]
+    files = [[file.name for file in request.messages[-1].files] for request in model.requests]
+    assert files == [[], ["a kite.png", pasted.name, "hollow"], ["a kite.png", "hollow"]]
 
 
 def _words(request: ModelRequest) -> str:

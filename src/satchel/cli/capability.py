@@ -41,7 +41,7 @@ __all__ = ["capability"]
 
 T = TypeVar("T")
 
-_STATUSES = ("building", "proposed", "active", "failed", "disabled")
+_STATUSES = ("building", "waiting", "proposed", "active", "failed", "disabled")
 _INPUT = '{"city": "Austin"}'
 _MOST_STDIN = 16_000_000
 _CASE = '{"name": "Austin", "input": {"city": "Austin"}, "expect": {"contains": "Austin"}}'
@@ -77,19 +77,27 @@ def capability() -> None:
 
 
 @capability.command("list")
-@click.option("--status", type=click.Choice(_STATUSES), help="Only capabilities with this status.")
+@click.option(
+    "--status",
+    type=click.Choice(_STATUSES),
+    help="Only capabilities with this status; waiting: for your answer.",
+)
 @json_option
 @_with_capabilities
 async def list_(parts: CapabilityParts, status: Any) -> None:
     """List all capabilities, with how their runs went."""
-    found = await parts.catalogue.list(*([status] if status else []))
     questions = await parts.builds.queue.open_questions()
+    found = [
+        each
+        for each in await parts.catalogue.list()
+        if status in (None, each.status, status_in_a_word(each, questions))
+    ]
     if said_json([capability_to_json(each) for each in found]):
         return
     for each in found:
         about = one_line(each.description, 80)
-        status = status_in_a_word(each, questions)
-        say(f"{each.name:24} {status:9} {_version(each):4} {_record(each):24} {about}".rstrip())
+        word = status_in_a_word(each, questions)
+        say(f"{each.name:24} {word:9} {_version(each):4} {_record(each):24} {about}".rstrip())
         for reason in each.reasons:
             tell(f"  ! {one_line(reason, 200)}")
         _tell_questions(question for question in questions if question.name == each.name)

@@ -7,6 +7,7 @@ import signal
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
+from pathlib import Path
 from typing import TypeAlias
 
 import anyio
@@ -175,12 +176,16 @@ async def _on_lines(host: Host, session: SharedSession, settings: Settings) -> i
     async def complete(text: str) -> Sequence[tuple[str, str]]:
         return () if talk is None else await talk.complete(text)
 
+    def dropped_in(pasted: str, draft: str) -> Sequence[Path]:
+        return () if talk is None else talk.dropped_in(pasted, draft)
+
     reader: LineReader = PlainLines()
     if is_terminal(sys.stdin):
         reader = Editor(
             complete=complete,
             recent=host.said_before,
             picture=partial(picture_in_clipboard, host.settings),
+            dropped_in=dropped_in,
         )
     talk = Talk(host, session, reader=reader, view=view)
     return await talk.run()

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import anyio
 import anyio.to_thread
 
-from satchel.runtime.attaching import dropped_in, mentions_of
+from satchel.runtime.attaching import mentions_of
 
 if TYPE_CHECKING:
     from prompt_toolkit import PromptSession
@@ -24,13 +24,14 @@ __all__ = ["Editor", "LineReader", "PlainLines", "keep_typed_ahead"]
 
 Complete = Callable[[str], Awaitable[Sequence[tuple[str, str]]]]
 """Returns the completions of the last word of a text, each with a short help text."""
+DroppedIn = Callable[[str, str], Sequence[Path]]
 
 
 class PlainLines:
     """Lines from a pipe or a file. A line that ends with a backslash continues on the next."""
 
-    dropped: Collection[Path] = ()
-    """Nothing can be dragged into a pipe."""
+    pictures: Collection[Path] = ()
+    """A pipe has no clipboard."""
 
     def __init__(self) -> None:
         self._limiter = anyio.CapacityLimiter(1)
@@ -69,6 +70,7 @@ class Editor:
         complete: Complete,
         recent: Callable[[], AsyncIterator[str]],
         picture: Callable[[], Awaitable[Path | None]],
+        dropped_in: DroppedIn = lambda _, __: (),
     ) -> None:
         """Create an editor; it uses the terminal only while it reads.
 
@@ -77,14 +79,16 @@ class Editor:
             recent: Earlier messages, the newest first, for the arrow keys. They come from the session logs and are not
                 stored elsewhere, so that what is forgotten there is forgotten here, too.
             picture: Writes the picture of the clipboard to a file, if there is one.
+            dropped_in: Returns the files that a pasted text attaches to a draft.
         """
         self._complete = complete
         self._recent = recent
         self._picture = picture
+        self._dropped_in = dropped_in
         self._session: PromptSession[str] | None = None
         self._draft = ""
-        self.dropped: set[Path] = set()
-        """The files that were dragged into the terminal while it read."""
+        self.pictures: set[Path] = set()
+        """Those of the clipboard."""
 
     @classmethod
     def for_answers(cls) -> Editor:
@@ -160,7 +164,7 @@ class Editor:
             history=InMemoryHistory(said[::-1]),
             completer=_completer(self._complete),
             complete_while_typing=True,
-            key_bindings=_keys(terminal, self.dropped, self._picture),
+            key_bindings=_keys(terminal, self.pictures, self._picture, self._dropped_in),
             multiline=True,
             prompt_continuation="  ",
             reserve_space_for_menu=4,
@@ -234,7 +238,12 @@ def _completer(complete: Complete) -> Any:
     return CommandCompleter()
 
 
-def _keys(terminal: Any, dropped: set[Path], picture: Callable[[], Awaitable[Path | None]]) -> Any:
+def _keys(
+    terminal: Any,
+    pictures: set[Path],
+    picture: Callable[[], Awaitable[Path | None]],
+    dropped_in: DroppedIn,
+) -> Any:
     from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent  # noqa: PLC0415 - see `Editor.ask`
 
     keys = KeyBindings()
@@ -255,23 +264,23 @@ def _keys(terminal: Any, dropped: set[Path], picture: Callable[[], Awaitable[Pat
     def _(event: KeyPressEvent) -> None:
         event.current_buffer.insert_text("\n")
 
-    def drop(buffer: Buffer, paths: Sequence[Path]) -> None:
-        dropped.update(paths)
+    def mention(buffer: Buffer, paths: Sequence[Path]) -> None:
         space = " " if buffer.document.char_before_cursor.strip() else ""
         buffer.insert_text(f"{space}{mentions_of(paths)} ")
 
     @keys.add("<bracketed-paste>")
     def _(event: KeyPressEvent) -> None:
         text = event.data.replace("\r\n", "\n").replace("\r", "\n")
-        if paths := dropped_in(text):
-            drop(event.current_buffer, paths)
+        if paths := dropped_in(text, event.current_buffer.text):
+            mention(event.current_buffer, paths)
         else:
             event.current_buffer.insert_text(text)
 
     @keys.add("c-v")
     async def _(event: KeyPressEvent) -> None:
         if path := await picture():
-            drop(event.current_buffer, [path])
+            pictures.add(path)
+            mention(event.current_buffer, [path])
 
     @keys.add("c-x", "c-e")
     async def _(event: KeyPressEvent) -> None:

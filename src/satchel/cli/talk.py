@@ -6,6 +6,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 
 import anyio
 
@@ -29,7 +30,7 @@ from satchel.events import (
     TurnStart,
 )
 from satchel.runtime import RunningTurn
-from satchel.runtime.attaching import files_named
+from satchel.runtime.attaching import dropped_in, files_named, remove_sent
 from satchel.runtime.build_answers import hear_line
 from satchel.runtime.commands import CommandResult, SessionChange, SlashCommand, find_command
 from satchel.runtime.hosting import Host, SharedSession
@@ -275,11 +276,13 @@ class Talk:
             self._work = scope
             try:
                 files = await anyio.to_thread.run_sync(
-                    files_named, self.host.settings, text, self._session.cwd, self.reader.dropped
+                    files_named, self.host.settings, text, self._session.cwd, self.reader.pictures
                 )
                 if files:
                     self.note(f"Attached: {', '.join(file.name for file in files)}")
-                return await self._session.start(text, files=files)
+                running = await self._session.start(text, files=files)
+                await anyio.to_thread.run_sync(remove_sent, text, self.reader.pictures)
+                return running
             finally:
                 self._work = None
         self.reader.keep(text)
@@ -399,6 +402,11 @@ class Talk:
     async def complete(self, text: str) -> Sequence[tuple[str, str]]:
         """Completions for the line editor."""
         return await self.host.completions(text, self._session)
+
+    def dropped_in(self, pasted: str, draft: str) -> Sequence[Path]:
+        """The files that a pasted text attaches to a draft; none to the answer to a question."""
+        is_answer = self._session.pending_question is not None
+        return () if is_answer else dropped_in(pasted, self._session.cwd, draft=draft)
 
 
 @contextmanager

@@ -333,8 +333,7 @@ class Round:
 
     def _order(self, calls: Sequence[RoundCall]) -> None:
         """Let each call wait for those before it that touch what it touches, one of the two writing."""
-        writers: dict[str, RoundCall] = {}
-        readers: dict[str, list[RoundCall]] = {}
+        earlier: list[tuple[RoundCall, Sequence[Effect]]] = []
         for call in calls:
             if call.tool is None or call.action is None:
                 continue
@@ -346,17 +345,12 @@ class Round:
                     f"Tool '{call.block.name}' failed before it started: {describe(error)}"
                 )
                 continue
-            after: dict[int, RoundCall] = {}
-            for effect in effects:
-                writer = writers.get(effect.resource)
-                earlier = [writer] if writer is not None else []
-                if effect.writes:
-                    earlier += readers.pop(effect.resource, [])
-                    writers[effect.resource] = call
-                else:
-                    readers.setdefault(effect.resource, []).append(call)
-                after |= {id(other): other for other in earlier if other is not call}
-            call.after = tuple(after.values())
+            call.after = tuple(
+                other
+                for other, theirs in earlier
+                if any(one.collides_with(another) for one in effects for another in theirs)
+            )
+            earlier.append((call, effects))
 
     # While it runs
 

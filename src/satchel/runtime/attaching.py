@@ -6,6 +6,7 @@ import re
 import shlex
 import sys
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -16,9 +17,18 @@ from satchel.clock import Clock, SystemClock
 from satchel.config import Settings
 from satchel.errors import UsageError
 from satchel.messages import FileBlock
-from satchel.sessions.attachments import MOST_FILES, Uploads, uploads_folder
+from satchel.sessions.attachments import MOST_FILES, Uploads
 
-__all__ = ["attach", "dropped_in", "files_named", "keep", "mentions_of", "named_in", "names_completing"]
+__all__ = [
+    "attach",
+    "dropped_in",
+    "files_named",
+    "keep",
+    "mentions_of",
+    "named_in",
+    "names_completing",
+    "remove_sent",
+]
 
 _PIECE: Final = 1 << 20
 _MOST_NAMES: Final = 200
@@ -45,8 +55,6 @@ def attach(settings: Settings, paths: Sequence[Path], *, clock: Clock) -> list[F
                 raise UsageError("there is no such file.")
             with path.expanduser().open("rb") as file:
                 files.append(uploads.add(_pieces(file), name=path.name, now=now))
-            if path.parent == uploads_folder(settings.home):
-                path.unlink()  # see `picture_in_clipboard`
         except UsageError as error:
             raise UsageError(f"{path}: {error}") from error
         except OSError as error:
@@ -54,19 +62,28 @@ def attach(settings: Settings, paths: Sequence[Path], *, clock: Clock) -> list[F
     return files
 
 
-def dropped_in(pasted: str) -> list[Path]:
-    """The files that are dragged into a terminal, which pastes their paths: plain, quoted for a shell, or as addresses.
+def dropped_in(pasted: str, cwd: Path, *, draft: str) -> list[Path]:
+    """The files that a paste into a message attaches. A terminal pastes the paths of what is dragged into it: on one
+    line, plain, quoted for a shell, or as addresses.
 
-    Every other pasted text names none, also one with paths among its words. Blocks.
+    Every other pasted text attaches none: one with paths among its words, one that names a file which `named_in`
+    doesn't take, and one that goes on with a word, a command or a line for the shell. Blocks.
+
+    Args:
+        pasted: The text.
+        cwd: The folder whose files may be attached.
+        draft: What has been written of the message.
     """
-    if not pasted.startswith(("/", "'", '"', "file:///")):
+    if not pasted.startswith(("/", "'", '"', "file:///")) or "\n" in pasted.strip():
+        return []
+    if draft.lstrip().startswith(("!", "/")) or (draft and not draft[-1].isspace()):
         return []
     try:
         for words in ([pasted.strip()], shlex.split(pasted)):
             paths = [
                 Path(unquote(word.removeprefix("file://")) if ":" in word[:5] else word) for word in words
             ]
-            if all(path.is_absolute() and path.is_file() and '"' not in str(path) for path in paths):
+            if all(path.is_absolute() and _is_taken(path, cwd) and '"' not in str(path) for path in paths):
                 return paths
     except (OSError, ValueError):  # too long, a NUL, or a quotation mark alone
         pass
@@ -78,7 +95,7 @@ def mentions_of(paths: Sequence[Path]) -> str:
     return " ".join(f'@"{path}"' if re.search(r"\s", str(path)) else f"@{path}" for path in paths)
 
 
-def named_in(text: str, cwd: Path, *, dropped: Collection[Path] = ()) -> list[Path]:
+def named_in(text: str, cwd: Path, *, pictures: Collection[Path] = ()) -> list[Path]:
     """The files that a message names as `@path` or `@"path with spaces"`. A word that names no file is only a word.
 
     Only files below `cwd`, and none that is hidden: a text that the user pastes may name others, such as keys.
@@ -86,14 +103,14 @@ def named_in(text: str, cwd: Path, *, dropped: Collection[Path] = ()) -> list[Pa
     Args:
         text: The message.
         cwd: What paths are relative to.
-        dropped: Files that the user dragged here: they may be anywhere.
+        pictures: Those of the clipboard; see `picture_in_clipboard`.
     """
     found: dict[Path, None] = {}
     for quoted, word in _MENTION.findall(text):
         for name in (quoted,) if quoted else (word, word.rstrip(".,;:!?)")):
             path = cwd / name
-            if path in dropped or ((path := _taken(path, cwd)) and path.is_file()):
-                found[path] = None
+            if (path in pictures and path.is_file()) or _is_taken(path, cwd):
+                found[path if path in pictures else path.resolve()] = None
                 break
     return list(found)
 
@@ -129,6 +146,11 @@ def _taken(path: Path, cwd: Path) -> Path | None:
     return None if not is_below or any(at.startswith(".") for at in found.relative_to(root).parts) else found
 
 
+def _is_taken(path: Path, cwd: Path) -> bool:
+    found = _taken(path, cwd)
+    return found is not None and found.is_file()
+
+
 def keep(settings: Settings, contents: Sequence[tuple[str, bytes]]) -> list[FileBlock]:
     """Keep files that came as names and bytes for the next message. Blocks.
 
@@ -140,9 +162,17 @@ def keep(settings: Settings, contents: Sequence[tuple[str, bytes]]) -> list[File
     return [uploads.add([content], name=name, now=now) for name, content in contents]
 
 
-def files_named(settings: Settings, text: str, cwd: Path, dropped: Collection[Path]) -> list[FileBlock]:
+def files_named(settings: Settings, text: str, cwd: Path, pictures: Collection[Path]) -> list[FileBlock]:
     """Attach the files that a message names; see `named_in` and `attach`."""
-    return attach(settings, named_in(text, cwd, dropped=dropped), clock=SystemClock())
+    return attach(settings, named_in(text, cwd, pictures=pictures), clock=SystemClock())
+
+
+def remove_sent(text: str, pictures: Collection[Path]) -> None:
+    """Remove the pictures of the clipboard that a message named, once it is sent. Blocks."""
+    for path in pictures:
+        if str(path) in text:
+            with suppress(OSError):
+                path.unlink()
 
 
 def _pieces(file: BinaryIO) -> Iterator[bytes]:

@@ -203,7 +203,10 @@ def content_of(content: Any, where: str) -> tuple[str, tuple[ClientFile, ...]]:
     for number, part in enumerate(content):
         here = f"{where}[{number}]"
         match part:
-            case {"type": "input_text", "text": str(text)} if tag := _PICTURE_TAG.fullmatch(text):
+            case {"type": "input_text", "text": str(text)} if any(
+                isinstance(near, dict) and "image_url" in near
+                for near in content[max(0, number - 1) : number + 2]
+            ) and (tag := _PICTURE_TAG.fullmatch(text)):
                 picture = (tag["path"] or "").rpartition("/")[2] or "picture"
             case {"type": "text" | "input_text" | "output_text", "text": str(text)}:
                 texts.append(text)

@@ -64,12 +64,17 @@ class Annotations:
 class Effect:
     """A resource that a call uses, identified by a key such as "path:/project/notes.md" with the path resolved.
 
-    If two calls of a round name the same `resource` and one of them writes, they run in the order in which the model
-    made them. All other calls run concurrently.
+    If two calls of a round collide, they run in the order in which the model made them. All other calls run
+    concurrently.
     """
 
     resource: str
     writes: bool
+
+    def collides_with(self, other: Effect) -> bool:
+        """Whether one of them writes, and they name one resource or one within the other: "path:/a" is in "path:"."""
+        ours, theirs = f"{self.resource}/", f"{other.resource}/"
+        return (self.writes or other.writes) and (ours.startswith(theirs) or theirs.startswith(ours))
 
 
 _BOUNDS: Final = frozenset(

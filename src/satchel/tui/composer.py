@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final, cast
@@ -15,7 +15,7 @@ from textual.message import Message
 from textual.widgets import OptionList, TextArea
 from textual.widgets.option_list import Option
 
-from satchel.runtime.attaching import dropped_in, mentions_of
+from satchel.runtime.attaching import mentions_of
 from satchel.runtime.lines import counted
 from satchel.tui.plain_text import plain
 
@@ -73,8 +73,13 @@ class Composer(TextArea):
     class Pasting(Message):
         """The user pressed Ctrl-V, which terminals leave to programs."""
 
-    def __init__(self, menu: Menu) -> None:
-        """An empty field; `menu` shows its completions."""
+    def __init__(self, menu: Menu, dropped_in: Callable[[str, str], Sequence[Path]]) -> None:
+        """An empty field.
+
+        Args:
+            menu: Shows its completions.
+            dropped_in: Returns the files that a pasted text attaches to a draft.
+        """
         super().__init__(
             id="composer",
             soft_wrap=True,
@@ -89,8 +94,9 @@ class Composer(TextArea):
         self._at = 0
         self._draft = ""
         self._pasted: list[tuple[str, str]] = []
-        self.dropped: set[Path] = set()
-        """The files that were dragged into the field."""
+        self._dropped_in = dropped_in
+        self.pictures: set[Path] = set()
+        """Those of the clipboard."""
 
     def remember(self, said: Sequence[str]) -> None:
         """Earlier messages, the newest first."""
@@ -168,9 +174,8 @@ class Composer(TextArea):
             self._menu.offer(())
         # Otherwise Textual asks the base class, too.
 
-    def drop(self, paths: Sequence[Path]) -> None:
-        """Name files, wherever they are, to be attached to the message."""
-        self.dropped.update(paths)
+    def mention(self, paths: Sequence[Path]) -> None:
+        """Name files to be attached to the message."""
         self.insert(f"{' ' if self.before and self.last_word else ''}{mentions_of(paths)} ")
 
     def action_paste(self) -> None:
@@ -182,9 +187,9 @@ class Composer(TextArea):
         super().action_paste()
 
     async def _on_paste(self, event: events.Paste) -> None:
-        if paths := dropped_in(event.text):
+        if paths := self._dropped_in(event.text, self.text):
             event.prevent_default()
-            self.drop(paths)
+            self.mention(paths)
         elif len(event.text) > _LONG_PASTE:
             event.stop()
             event.prevent_default()

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any, Final, assert_never
 
 import anyio
@@ -39,7 +40,7 @@ from satchel.events import (
     TurnStart,
     is_transient,
 )
-from satchel.runtime.attaching import files_named
+from satchel.runtime.attaching import dropped_in, files_named, remove_sent
 from satchel.runtime.build_answers import hear_line
 from satchel.runtime.clipboard import picture_in_clipboard
 from satchel.runtime.commands import (
@@ -90,7 +91,7 @@ _KEYS: Final = (
     ("Enter", "send"),
     ("Alt-Enter, Shift-Enter, Ctrl-J, or \\ Enter", "new line"),
     ("Tab", "accept the highlighted word"),
-    ("@path", "attach a file below this folder; others by dragging them here"),
+    ("@path", "attach a file below this folder, as pasting its path or dragging it here does"),
     ("Ctrl-V", "attach the picture of the clipboard"),
     ("! command", "run a command here"),
     ("Up, Down", "earlier messages"),
@@ -157,7 +158,7 @@ class ConversationScreen(App[int]):
         self._head = Static(id="head", markup=False)
         self._conversation = VerticalScroll(id="conversation", can_focus=False)
         self._menu = Menu()
-        self._composer = Composer(self._menu)
+        self._composer = Composer(self._menu, self._dropped_in)
         self._status = Static(id="status", markup=False)
         self._shown_status: tuple[str, str] = ("", "")
         self._turn: TurnWidget | None = None
@@ -603,11 +604,12 @@ class ConversationScreen(App[int]):
                 text = chosen_option(text, question.options)
             if heard.is_message:
                 files = await anyio.to_thread.run_sync(
-                    files_named, self._host.settings, text, self.session.cwd, self._composer.dropped
+                    files_named, self._host.settings, text, self.session.cwd, self._composer.pictures
                 )
                 if files:
                     self._tell(f"Attached: {', '.join(file.name for file in files)}", "dim")
                 await self.session.start(text, files=files)
+                await anyio.to_thread.run_sync(remove_sent, text, self._composer.pictures)
         except SatchelError as error:
             self._tell(f"✕ {error}" if isinstance(error, ServerUnavailable) else f"△ {error}", "warn")
             if not self._composer.text:
@@ -710,12 +712,20 @@ class ConversationScreen(App[int]):
     async def _read_said(self) -> None:
         self._composer.remember([text async for text in self._host.said_before()])
 
-    async def on_composer_pasting(self) -> None:
+    def on_composer_pasting(self) -> None:
         """Attach the picture of the clipboard, or else paste words."""
+        self._start(self._paste, group="paste", exclusive=True)
+
+    async def _paste(self) -> None:
         if (picture := await picture_in_clipboard(self._host.settings)) is not None:
-            self._composer.drop([picture])
+            self._composer.pictures.add(picture)
+            self._composer.mention([picture])
         else:
             self._composer.paste_words()
+
+    def _dropped_in(self, pasted: str, draft: str) -> Sequence[Path]:
+        is_answer = self._confirm is not None or self._asks or self.session.pending_question is not None
+        return () if is_answer else dropped_in(pasted, self.session.cwd, draft=draft)
 
     def on_composer_leave(self) -> None:
         """Ctrl-D in the empty field."""

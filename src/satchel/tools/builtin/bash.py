@@ -16,7 +16,7 @@ from satchel.sandbox.process import REPORT_FD, OnOutput, ProcessResult, StreamNa
 from satchel.tools.box import NETWORK, OUTSIDE, READ, REASON, WRITE, Box
 from satchel.tools.boxed import Workspaces
 from satchel.tools.boxed.notes import Refusals, data_of, refusal_notes
-from satchel.tools.builtin.fence import FILES, shown
+from satchel.tools.builtin.fence import EVERY_PATH, shown
 from satchel.tools.builtin.jobs import show_job, start_job
 from satchel.tools.builtin.record import BuiltIn
 from satchel.tools.display import Display, ShownResult, ends, fields
@@ -120,9 +120,12 @@ def bash_tool(*, default_timeout_s: float, boxes: Workspaces | None = None) -> T
 
     async def is_from_outside(context: ToolContext) -> bool:
         """Whether a command may print what others wrote. In a box of which nothing more is open than the workspace and
-        the programs on PATH, it prints what `file_read` reads there too.
+        the programs on PATH, it prints what `file_read` reads there too; and, once the conversation has read something
+        from outside, what tools saved of that.
         """
         if context.box is None or boxes is None:
+            return True
+        if context.untrusted and await context.blocking(context.spill_dir.is_dir):
             return True
         programs = await boxes.workspace(context.cwd).programs() if context.box else ()
         return bool(Box(read=programs).lacks(context.box))
@@ -175,7 +178,7 @@ def bash_tool(*, default_timeout_s: float, boxes: Workspaces | None = None) -> T
         },
         required=["command"],
         seldom=tuple(more),
-        effects=lambda _input, _context: [Effect(resource=FILES, writes=False)],
+        effects=lambda _input, _context: [Effect(resource=EVERY_PATH, writes=False)],
         annotations=Annotations(
             read_only=False, destructive=True, idempotent=False, open_world=True, boxed=boxes is not None
         ),

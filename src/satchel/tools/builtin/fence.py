@@ -17,14 +17,14 @@ from satchel.errors import NotFound, Refused, SatchelError, StorageUnwritable, U
 from satchel.tools.paths import Places, path_forms, path_matcher
 from satchel.tools.port import Effect, ToolContext
 
-__all__ = ["FILES", "Fence", "Place", "describe_kind", "shown"]
+__all__ = ["EVERY_PATH", "Fence", "Place", "describe_kind", "shown"]
 
 # O_PATH opens folders that may be entered but not listed. Where it doesn't exist, O_RDONLY has to do.
 FOLDER_FLAGS = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC | getattr(os, "O_PATH", os.O_RDONLY)
 # O_NONBLOCK: opening a FIFO must not wait for the other end.
 READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
-FILES = "files"
-"""The resource that edits write and commands read, so that a command of the same answer sees the edits before it."""
+EVERY_PATH = "path:"
+"""The resource that commands read, so that one sees the edits before it in the same answer."""
 PROTECTED = frozenset({".git", ".satchel"})
 """Folders that are never written to: their files are run, or decide what may run (hooks, settings, rules)."""
 
@@ -50,8 +50,7 @@ class Place:
 
     def effects(self, *, writes: bool) -> list[Effect]:
         """The effects of reading or writing it."""
-        own = Effect(resource=f"path:{self.path}", writes=writes)
-        return [own, Effect(resource=FILES, writes=True)] if writes else [own]
+        return [Effect(resource=f"path:{self.path}", writes=writes)]
 
     def open(self) -> int:
         """Open the file or folder for reading; the caller closes the descriptor.
