@@ -102,11 +102,10 @@ def test_a_word_names_a_file_only_if_it_is_there(tmp_path: Path) -> None:
         f"{picture.as_uri()} {notes.as_uri()}",
         str(notes),
     ):
-        dropped = dropped_in(pasted, tmp_path, draft="See ")
-        assert dropped == named_in(f"See {mentions_of(dropped)}.", tmp_path) != []
+        dropped = dropped_in(pasted, draft="See ")
+        assert dropped == named_in(f"See {mentions_of(dropped)}.", tmp_path / "work", given=dropped) != []
         for draft in ("See", "! cat ", " /watch "):
-            assert dropped_in(pasted, tmp_path, draft=draft) == []
-        assert dropped_in(pasted, tmp_path / "work", draft="") == []
+            assert dropped_in(pasted, draft=draft) == []
     for pasted in (
         f"{picture} is it",
         f"See {picture}",
@@ -118,9 +117,9 @@ def test_a_word_names_a_file_only_if_it_is_there(tmp_path: Path) -> None:
         f"{tmp_path}/.env",
         f"'{picture}'\n'{notes}'",
     ):
-        assert dropped_in(pasted, tmp_path, draft="") == []
+        assert dropped_in(pasted, draft="") == []
     picture.unlink()
-    assert named_in(f"@{picture}", tmp_path, pictures=[picture]) == []
+    assert named_in(f"@{picture}", tmp_path, given=[picture]) == []
 
 
 @requirement("content:attachments:terminal")

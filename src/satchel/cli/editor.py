@@ -31,7 +31,8 @@ class PlainLines:
     """Lines from a pipe or a file. A line that ends with a backslash continues on the next."""
 
     pictures: Collection[Path] = ()
-    """A pipe has no clipboard."""
+    given: Collection[Path] = ()
+    """A pipe has no clipboard, and nothing is dragged into it."""
 
     def __init__(self) -> None:
         self._limiter = anyio.CapacityLimiter(1)
@@ -89,6 +90,12 @@ class Editor:
         self._draft = ""
         self.pictures: set[Path] = set()
         """Those of the clipboard."""
+        self._dragged: set[Path] = set()
+
+    @property
+    def given(self) -> frozenset[Path]:
+        """Files that the user gave: pictures of the clipboard, and what was dragged here."""
+        return frozenset(self.pictures | self._dragged)
 
     @classmethod
     def for_answers(cls) -> Editor:
@@ -164,7 +171,7 @@ class Editor:
             history=InMemoryHistory(said[::-1]),
             completer=_completer(self._complete),
             complete_while_typing=True,
-            key_bindings=_keys(terminal, self.pictures, self._picture, self._dropped_in),
+            key_bindings=_keys(terminal, self.pictures, self._dragged, self._picture, self._dropped_in),
             multiline=True,
             prompt_continuation="  ",
             reserve_space_for_menu=4,
@@ -241,6 +248,7 @@ def _completer(complete: Complete) -> Any:
 def _keys(
     terminal: Any,
     pictures: set[Path],
+    dragged: set[Path],
     picture: Callable[[], Awaitable[Path | None]],
     dropped_in: DroppedIn,
 ) -> Any:
@@ -272,6 +280,7 @@ def _keys(
     def _(event: KeyPressEvent) -> None:
         text = event.data.replace("\r\n", "\n").replace("\r", "\n")
         if paths := dropped_in(text, event.current_buffer.text):
+            dragged.update(paths)
             mention(event.current_buffer, paths)
         else:
             event.current_buffer.insert_text(text)

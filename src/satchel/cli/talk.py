@@ -276,7 +276,7 @@ class Talk:
             self._work = scope
             try:
                 files = await anyio.to_thread.run_sync(
-                    files_named, self.host.settings, text, self._session.cwd, self.reader.pictures
+                    files_named, self.host.settings, text, self._session.cwd, self.reader.given
                 )
                 if files:
                     self.note(f"Attached: {', '.join(file.name for file in files)}")
@@ -406,7 +406,7 @@ class Talk:
     def dropped_in(self, pasted: str, draft: str) -> Sequence[Path]:
         """The files that a pasted text attaches to a draft; none to the answer to a question."""
         is_answer = self._session.pending_question is not None
-        return () if is_answer else dropped_in(pasted, self._session.cwd, draft=draft)
+        return () if is_answer else dropped_in(pasted, draft=draft)
 
 
 @contextmanager

@@ -62,16 +62,15 @@ def attach(settings: Settings, paths: Sequence[Path], *, clock: Clock) -> list[F
     return files
 
 
-def dropped_in(pasted: str, cwd: Path, *, draft: str) -> list[Path]:
+def dropped_in(pasted: str, *, draft: str) -> list[Path]:
     """The files that a paste into a message attaches. A terminal pastes the paths of what is dragged into it: on one
     line, plain, quoted for a shell, or as addresses.
 
-    Every other pasted text attaches none: one with paths among its words, one that names a file which `named_in`
-    doesn't take, and one that goes on with a word, a command or a line for the shell. Blocks.
+    Every other pasted text attaches none: one with paths among its words, one that names a hidden file or one in a
+    hidden folder, such as keys, and one that goes on with a word, a command or a line for the shell. Blocks.
 
     Args:
         pasted: The text.
-        cwd: The folder whose files may be attached.
         draft: What has been written of the message.
     """
     if not pasted.startswith(("/", "'", '"', "file:///")) or "\n" in pasted.strip():
@@ -83,7 +82,7 @@ def dropped_in(pasted: str, cwd: Path, *, draft: str) -> list[Path]:
             paths = [
                 Path(unquote(word.removeprefix("file://")) if ":" in word[:5] else word) for word in words
             ]
-            if all(path.is_absolute() and _is_taken(path, cwd) and '"' not in str(path) for path in paths):
+            if all(path.is_absolute() and _is_shown(path) and '"' not in str(path) for path in paths):
                 return paths
     except (OSError, ValueError):  # too long, a NUL, or a quotation mark alone
         pass
@@ -95,22 +94,23 @@ def mentions_of(paths: Sequence[Path]) -> str:
     return " ".join(f'@"{path}"' if re.search(r"\s", str(path)) else f"@{path}" for path in paths)
 
 
-def named_in(text: str, cwd: Path, *, pictures: Collection[Path] = ()) -> list[Path]:
+def named_in(text: str, cwd: Path, *, given: Collection[Path] = ()) -> list[Path]:
     """The files that a message names as `@path` or `@"path with spaces"`. A word that names no file is only a word.
 
-    Only files below `cwd`, and none that is hidden: a text that the user pastes may name others, such as keys.
+    Only files below `cwd`, and none that is hidden: a text that the user pastes may name others, such as keys. Those of
+    `given` may be anywhere.
 
     Args:
         text: The message.
         cwd: What paths are relative to.
-        pictures: Those of the clipboard; see `picture_in_clipboard`.
+        given: What the user dragged here or pasted as a picture.
     """
     found: dict[Path, None] = {}
     for quoted, word in _MENTION.findall(text):
         for name in (quoted,) if quoted else (word, word.rstrip(".,;:!?)")):
             path = cwd / name
-            if (path in pictures and path.is_file()) or _is_taken(path, cwd):
-                found[path if path in pictures else path.resolve()] = None
+            if (path in given and path.is_file()) or _is_taken(path, cwd):
+                found[path if path in given else path.resolve()] = None
                 break
     return list(found)
 
@@ -151,6 +151,11 @@ def _is_taken(path: Path, cwd: Path) -> bool:
     return found is not None and found.is_file()
 
 
+def _is_shown(path: Path) -> bool:
+    found = path.resolve()
+    return found.is_file() and not any(at.startswith(".") for at in (*path.parts, *found.parts))
+
+
 def keep(settings: Settings, contents: Sequence[tuple[str, bytes]]) -> list[FileBlock]:
     """Keep files that came as names and bytes for the next message. Blocks.
 
@@ -162,9 +167,9 @@ def keep(settings: Settings, contents: Sequence[tuple[str, bytes]]) -> list[File
     return [uploads.add([content], name=name, now=now) for name, content in contents]
 
 
-def files_named(settings: Settings, text: str, cwd: Path, pictures: Collection[Path]) -> list[FileBlock]:
+def files_named(settings: Settings, text: str, cwd: Path, given: Collection[Path]) -> list[FileBlock]:
     """Attach the files that a message names; see `named_in` and `attach`."""
-    return attach(settings, named_in(text, cwd, pictures=pictures), clock=SystemClock())
+    return attach(settings, named_in(text, cwd, given=given), clock=SystemClock())
 
 
 def remove_sent(text: str, pictures: Collection[Path]) -> None:

@@ -96,6 +96,7 @@ class Composer(TextArea):
         self._pasted: list[tuple[str, str]] = []
         self._dropped_in = dropped_in
         self.pictures: set[Path] = set()
+        self._dragged: set[Path] = set()
         """Those of the clipboard."""
 
     def remember(self, said: Sequence[str]) -> None:
@@ -174,6 +175,11 @@ class Composer(TextArea):
             self._menu.offer(())
         # Otherwise Textual asks the base class, too.
 
+    @property
+    def given(self) -> frozenset[Path]:
+        """Files that the user gave: pictures of the clipboard, and what was dragged here."""
+        return frozenset(self.pictures | self._dragged)
+
     def mention(self, paths: Sequence[Path]) -> None:
         """Name files to be attached to the message."""
         self.insert(f"{' ' if self.before and self.last_word else ''}{mentions_of(paths)} ")
@@ -189,6 +195,7 @@ class Composer(TextArea):
     async def _on_paste(self, event: events.Paste) -> None:
         if paths := self._dropped_in(event.text, self.text):
             event.prevent_default()
+            self._dragged.update(paths)
             self.mention(paths)
         elif len(event.text) > _LONG_PASTE:
             event.stop()

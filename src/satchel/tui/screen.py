@@ -604,7 +604,7 @@ class ConversationScreen(App[int]):
                 text = chosen_option(text, question.options)
             if heard.is_message:
                 files = await anyio.to_thread.run_sync(
-                    files_named, self._host.settings, text, self.session.cwd, self._composer.pictures
+                    files_named, self._host.settings, text, self.session.cwd, self._composer.given
                 )
                 if files:
                     self._tell(f"Attached: {', '.join(file.name for file in files)}", "dim")
@@ -725,7 +725,7 @@ class ConversationScreen(App[int]):
 
     def _dropped_in(self, pasted: str, draft: str) -> Sequence[Path]:
         is_answer = self._confirm is not None or self._asks or self.session.pending_question is not None
-        return () if is_answer else dropped_in(pasted, self.session.cwd, draft=draft)
+        return () if is_answer else dropped_in(pasted, draft=draft)
 
     def on_composer_leave(self) -> None:
         """Ctrl-D in the empty field."""
