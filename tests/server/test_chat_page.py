@@ -7,6 +7,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from importlib.resources import files
 from pathlib import Path
@@ -224,21 +225,31 @@ def test_a_build_is_shown_from_its_request_on_and_its_question_answered(world: W
         Assistant(turn=1, round=1, blocks=(asking,), stop_reason="tool_use", provider="", model="", usage=Usage()),
         Action(turn=1, round=1, call_id="c1", tool=asking.name, input={"name": "weather"}),
         Observation(turn=1, round=1, call_id="c1", tool=asking.name, text="{}", data=building),
+        # Another tool's result draws no card.
+        Action(turn=1, round=1, call_id="c2", tool="mcp_x", input={}),
+        Observation(turn=1, round=1, call_id="c2", tool="mcp_x", text="", data={**building, "build_id": "b-none"}),
     )  # fmt: skip
     now = datetime(2026, 11, 23, tzinfo=UTC)
     records = [Record(seq=seq, at=now, event=event) for seq, event in enumerate(asked, 1)]
     world.call(sessions.write, sessions.place("asked", "/", now), "asked", records)
     queue = builds.queue
+    first = Build(
+        id="b-first", capability_id="c-page", name="weather", kind="build", task="Build it.",
+        asked_by="", session_id="build-b-first", model="scripted:scripted", status="running",
+        created_at=now, updated_at=now,
+    )  # fmt: skip
+    world.call(queue.add, first)
     with browser(world) as client:
         [card] = open_page(client, "/chat/asked").find_class("build")
         assert "Building weather under way" in words_of(card)
+        # A branch goes on without the news of it.
+        world.call(queue.end, "b-first", "failed", "It was too hard.")
+        [card] = open_page(client, "/chat/asked").find_class("build")
+        assert "Could not build weather failed" in words_of(card)
+        assert "It was too hard." in words_of(card)
         path = begin(client, "Hello")
         wait_until_over(client, path)
-        build = Build(
-            id="b-page", capability_id="c-page", name="weather", kind="build", task="Build it.",
-            asked_by=path.removeprefix("/chat/"), session_id="build-b-page", model="scripted:scripted", status="running",
-            created_at=now, updated_at=now,
-        )  # fmt: skip
+        build = replace(first, id="b-page", asked_by=path.removeprefix("/chat/"), session_id="build-b-page")
 
         async def tell() -> None:
             await queue.add(build)
