@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -58,6 +59,7 @@ async def test_a_turn_has_more_rounds_only_with_a_budget_that_can_end_it(
     tmp_path: Path, cost_usd: float | None, budget: str, status: str
 ) -> None:
     model = ScriptedModel([*rounds_of(Usage(input_tokens=1, cost_usd=cost_usd)), "Done."])
-    settings = settings_in(tmp_path, **{f"budget__{budget}": 100_000})
+    limit: Any = {f"budget__{budget}": 100_000}
+    settings = settings_in(tmp_path, **limit)
     async with Satchel.open(settings, model=model, embedder=HashingEmbedder()) as satchel:
         assert (await (await satchel.session()).run_turn("a")).status == status
