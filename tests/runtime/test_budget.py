@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,10 +21,15 @@ DAY_S = 24 * 3600
 ANSWER = Reply(text="Yes.", usage=Usage(input_tokens=1, output_tokens=1, cost_usd=0.6))
 
 
+def rounds_of(usage: Usage) -> list[Reply]:
+    """One more than the default limit."""
+    return [Reply(calls=[Call(name=f"none_{number}", input={})], usage=usage) for number in range(11)]
+
+
 @requirement("loop:budget:day")
 async def test_what_a_session_spent_last_week_leaves_todays_budget_alone(tmp_path: Path) -> None:
     clock = ManualClock()
-    rounds = [Reply(calls=[Call(name=f"none_{number}", input={})]) for number in range(11)]
+    rounds = rounds_of(Usage(input_tokens=1, cost_usd=0.01))
     model = ScriptedModel([*[ANSWER] * 5, *rounds, "Done."])
     settings = settings_in(tmp_path, budget__day_usd=1.0)
     async with Satchel.open(settings, model=model, embedder=HashingEmbedder(), clock=clock) as satchel:
@@ -42,3 +48,18 @@ async def test_what_a_session_spent_last_week_leaves_todays_budget_alone(tmp_pat
         assert (await other.run_turn("g")).status == "done"
         # As many rounds as the work needs: the budget is the limit.
         assert (await other.run_turn("h")).text == "Done."
+
+
+@requirement("loop:budget:day")
+@pytest.mark.parametrize(
+    ("cost_usd", "budget", "status"),
+    [(None, "day_usd", "limit"), (0.0, "day_usd", "limit"), (None, "turn_tokens", "done")],
+)
+async def test_a_turn_has_more_rounds_only_with_a_budget_that_can_end_it(
+    tmp_path: Path, cost_usd: float | None, budget: str, status: str
+) -> None:
+    model = ScriptedModel([*rounds_of(Usage(input_tokens=1, cost_usd=cost_usd)), "Done."])
+    limit: Any = {f"budget__{budget}": 100_000}
+    settings = settings_in(tmp_path, **limit)
+    async with Satchel.open(settings, model=model, embedder=HashingEmbedder()) as satchel:
+        assert (await (await satchel.session()).run_turn("a")).status == status

@@ -7,6 +7,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from importlib.resources import files
 from pathlib import Path
@@ -224,21 +225,31 @@ def test_a_build_is_shown_from_its_request_on_and_its_question_answered(world: W
         Assistant(turn=1, round=1, blocks=(asking,), stop_reason="tool_use", provider="", model="", usage=Usage()),
         Action(turn=1, round=1, call_id="c1", tool=asking.name, input={"name": "weather"}),
         Observation(turn=1, round=1, call_id="c1", tool=asking.name, text="{}", data=building),
+        # Another tool's result draws no card.
+        Action(turn=1, round=1, call_id="c2", tool="mcp_x", input={}),
+        Observation(turn=1, round=1, call_id="c2", tool="mcp_x", text="", data={**building, "build_id": "b-none"}),
     )  # fmt: skip
     now = datetime(2026, 11, 23, tzinfo=UTC)
     records = [Record(seq=seq, at=now, event=event) for seq, event in enumerate(asked, 1)]
     world.call(sessions.write, sessions.place("asked", "/", now), "asked", records)
     queue = builds.queue
+    first = Build(
+        id="b-first", capability_id="c-page", name="weather", kind="build", task="Build it.",
+        asked_by="", session_id="build-b-first", model="scripted:scripted", status="running",
+        created_at=now, updated_at=now,
+    )  # fmt: skip
+    world.call(queue.add, first)
     with browser(world) as client:
         [card] = open_page(client, "/chat/asked").find_class("build")
         assert "Building weather under way" in words_of(card)
+        # A branch goes on without the news of it.
+        world.call(queue.end, "b-first", "failed", "It was too hard.")
+        [card] = open_page(client, "/chat/asked").find_class("build")
+        assert "Could not build weather failed" in words_of(card)
+        assert "It was too hard." in words_of(card)
         path = begin(client, "Hello")
         wait_until_over(client, path)
-        build = Build(
-            id="b-page", capability_id="c-page", name="weather", kind="build", task="Build it.",
-            asked_by=path.removeprefix("/chat/"), session_id="build-b-page", model="scripted:scripted", status="running",
-            created_at=now, updated_at=now,
-        )  # fmt: skip
+        build = replace(first, id="b-page", asked_by=path.removeprefix("/chat/"), session_id="build-b-page")
 
         async def tell() -> None:
             await queue.add(build)
@@ -618,13 +629,17 @@ def test_html_that_the_model_wrote_is_shown_where_it_reaches_nothing(world: Worl
     with browser(world) as client:
         path = begin(client, f"Say this: `x`\n\n```html\n{code}\n```\n\n```python\nx\n```")
         wait_until_over(client, path)
-        shown = client.get(f"{path}/turns/1/code/0")
+        assert client.get(f"{path}/turns/1/code/0").status_code == 404  # on a page of its own
+        shown = client.get(f"{path}/turns/1/code/0", headers=FRAME)
         assert (shown.text, shown.headers["content-type"]) == (f"{code}\n", "text/html; charset=utf-8")
         policy = shown.headers["content-security-policy"]
         assert policy.startswith("sandbox allow-scripts; default-src 'none';")
         assert "connect-src" not in policy
         assert "allow-same-origin" not in policy
-        assert [client.get(f"{path}/turns/1/code/{n}").status_code for n in (1, 2)] == [404, 404]
+        assert [client.get(f"{path}/turns/1/code/{n}", headers=FRAME).status_code for n in (1, 2)] == [
+            404,
+            404,
+        ]
         assert "frame-src 'self'" in client.get(path).headers["content-security-policy"]
 
 
@@ -772,6 +787,7 @@ def test_the_script_of_diagrams_is_the_one_that_the_decision_names(world: World)
         )
 
 
+FRAME = {"sec-fetch-dest": "iframe"}
 PNG = bytes.fromhex(
     "89504e470d0a1a0a0000000d4948445200000001000000010806000000 1f15c4890000000d49444154789c636060f8cf0000030101"
     "00c9fe92ef0000000049454e44ae426082".replace(" ", "")
@@ -818,7 +834,8 @@ def test_a_picture_that_a_capability_made_is_shown_and_other_files_are_downloads
             drawing = client.get(link)
             assert drawing.headers["content-type"] == "application/octet-stream"
             assert drawing.headers["content-disposition"].startswith("attachment; filename*=UTF-8''two.svg")
-            framed = client.get(f"{link}?framed=1").headers
+            assert "attachment" in client.get(f"{link}?framed=1").headers["content-disposition"]
+            framed = client.get(f"{link}?framed=1", headers=FRAME).headers
             assert framed["content-type"] == "image/svg+xml"
             assert framed["content-security-policy"].startswith("sandbox allow-scripts; default-src 'none'")
             for other in ("../../config.toml", "%2e%2e/%2e%2e/token", "a b", "none.png", "a b/../two.svg/"):

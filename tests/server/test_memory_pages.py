@@ -125,6 +125,15 @@ def test_browsing_goes_page_by_page_and_begins_with_what_is_kept_over_time(tmp_p
         ]
         [title] = first.cssselect(".chart svg title")
         assert title.text == "Memories by the month in which they were said"
+        unlisted = "are not listed"
+        assert unlisted not in words_of(first)
+        assert "2 of 47 memories" in words_of(fewer := open_page(client, "/memories?kind=fact"))
+        assert unlisted not in words_of(fewer)
+        remember(world, "Ida plays the cello in spring.", speaker="assistant", kind="episode")
+        assert (
+            "What models said, the messages behind a fact, and what no longer holds are not listed."
+            in words_of(open_page(client, "/memories"))
+        )
         second = open_page(client, "/memories?page=2")
         assert second.cssselect(".chart") == []
 

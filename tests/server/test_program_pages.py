@@ -169,7 +169,9 @@ def test_every_setting_is_found_with_where_it_was_set_and_no_secret_with_it(
     assert sorted(found) == sorted(own)
     assert KEY not in texts
     assert "hunter2" not in texts
-    budget = field(open_page(client, "/settings?q=budget.day_usd"), "budget.day_usd")
+    page = open_page(client, "/settings?q=budget.day_usd")
+    assert "$0.00 of $3.00 today" in words_of(page)
+    budget = field(page, "budget.day_usd")
     assert budget.get("value") == "3"
     assert "From your settings file." in words_of(budget.getparent())
     rounds = field(open_page(client, "/settings?q=max+rounds"), "agent.max_rounds")

@@ -130,3 +130,26 @@ def test_window_and_price_stand_beside_models_that_are_known(tmp_path: Path) -> 
     assert list(words) == ["anthropic:claude-3-5-haiku-latest"]
     [shown] = words.values()
     assert re.fullmatch(r"[\d,]+ tokens, \$\d+\.\d\d and \$\d+\.\d\d a million tokens in and out", shown)
+
+
+@requirement("web-pages:setup")
+def test_an_address_of_ones_own_takes_no_name_and_no_key_of_another(tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_text(
+        "[providers.own]\nbase_url = 'http://box:1/v1'\nenv_api_key = 'OWN_API_KEY'\n"
+        "[providers.a-b-8080]\nbase_url = 'http://a.b:8080/v1'\nenv_api_key = 'OWN_A_B_8080_API_KEY'\n"
+    )
+    settings = load({"MISTRAL_API_KEY": KEY}, cwd=tmp_path, home=tmp_path)
+
+    def made(address: str, key: str = "") -> tuple[str, str]:
+        wish = model_setup.ModelWish(provider="", model="", base_url=address, key=key)
+        provider = model_setup._provider_of(settings, wish)
+        return provider.name, provider.env_api_key
+
+    assert made("http://mistral/v1") == ("mistral-2", "")
+    assert made("http://mistral/v1", KEY) == ("mistral-2", "OWN_MISTRAL_2_API_KEY")
+    assert made("http://a-b:8080/v1", KEY) == ("a-b-8080-2", "OWN_A_B_8080_2_API_KEY")
+    assert made("http://a.b:8080/x/v1")[0] == made("https://a.b:8080/v1")[0] == "a-b-8080-2"
+    # The same address again is the same provider.
+    assert made("http://a.b:8080") == ("a-b-8080", "OWN_A_B_8080_API_KEY")
+    assert made("http://box:1/v1") == ("own", "OWN_API_KEY")
+    assert made("http://box:2/v1") == ("box-2", "")

@@ -6,6 +6,7 @@ import gc
 import io
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import anyio
@@ -194,10 +195,16 @@ async def test_the_details_of_a_call_show_what_its_sub_agent_did(tmp_path: Path)
 
 @requirement("tui:approvals")
 async def test_one_of_two_calls_is_left_out_and_words_refuse_and_reach_the_model(tmp_path: Path) -> None:
-    model = ScriptedModel([TWO, TWO, "Finished."])
+    model = ScriptedModel([TWO, TWO, ECHO, "Finished."])
     async with screen(tmp_path, model, size=(80, 50)) as hands:
         await hands.say("Run both")
         await hands.see("these 2 calls")
+        await hands.until(lambda: isinstance(hands.app.focused, parts.QuestionPrompt))
+        await hands.to_field()
+        await hands.say("y")  # before anybody can have seen the question
+        await hands.until(lambda: hands.app._composer.text == "y")
+        hands.app._composer.clear()
+        hands.app.query_one(parts.QuestionPrompt).focus()
         await hands.asked()
         await hands.pilot.press("2")
         await hands.see("○ 2. bash")
@@ -208,8 +215,13 @@ async def test_one_of_two_calls_is_left_out_and_words_refuse_and_reach_the_model
         await hands.asked()
         await hands.to_field()
         await hands.say("use cat instead")
+        await hands.see("this call")
+        await hands.asked()
+        await hands.to_field()
+        await hands.say("a")
         await hands.see("Finished.")
-    refused = _results(model.requests[-1])
+    refused = _results(model.requests[2])
+    assert [block.is_error for block in _results(model.requests[3])] == [True]
     assert [block.is_error for block in refused] == [True, True]
     assert all("use cat instead" in block.content for block in refused)
     assert [block.is_error for block in _results(model.requests[1])] == [False, True]
@@ -231,6 +243,13 @@ async def test_a_question_that_another_client_answers_is_settled_and_its_message
         await hands.see("Satchel wants to run this call:")
         (question,) = other.open_questions
         assert isinstance(question, QuestionAsked)
+        # Words in the field are for the question that had the keys last.
+        await hands.app._ask(replace(question, id="of another's"))
+        await hands.asked()
+        await hands.to_field()
+        await hands.say("y")
+        await hands.see("△")
+        assert other.open_questions == (question,)
         await other.answer(question.id, consent="once", by="the browser")
         await hands.see("allowed once by the browser")
         await hands.see("Finished.")

@@ -23,7 +23,7 @@ from satchel.errors import ConfigError, ModelAuthError, ModelError, SatchelError
 from satchel.runtime.endpoints import LiveEndpoint, probe_endpoint, verify_model
 from satchel.runtime.inventory import model_of
 from satchel.runtime.lines import counted
-from satchel.runtime.model_setup import find_models, key_at, provider_at
+from satchel.runtime.model_setup import find_models, own_key, own_provider
 
 __all__ = ["ask_settings", "is_first_start"]
 
@@ -107,8 +107,8 @@ def _agrees(question: str, *, default: bool) -> bool:
 
 def _by_address(settings: Settings, address: str) -> Values | None:
     """The settings for an address; None if the user wants to give another answer."""
-    provider = ProviderSettings(name=provider_at(address), kind="openai", base_url=address)
-    found = _reached(settings, provider, own_key=key_at(address))
+    provider = own_provider(settings, address)
+    found = _reached(settings, provider, variable=own_key(provider))
     if found is None:
         return None
     endpoint, is_checked = found
@@ -127,19 +127,19 @@ def _by_address(settings: Settings, address: str) -> Values | None:
 
 
 def _reached(
-    settings: Settings, provider: ProviderSettings, *, own_key: str = ""
+    settings: Settings, provider: ProviderSettings, *, variable: str = ""
 ) -> tuple[LiveEndpoint, bool] | None:
     """The endpoint, and whether it answered; None if it didn't and the user wants another one.
 
-    `own_key` is the variable of a key that the user may paste here.
+    `variable` is that of a key that the user may paste here.
     """
     while True:
         try:
             return anyio.run(probe_endpoint, provider, settings), True
         except ModelAuthError as error:
             tell(str(error))
-            if own_key:
-                named = _key_of(settings, own_key)
+            if variable:
+                named = _key_of(settings, variable)
                 if named is None:
                     return None
                 provider = replace(provider, env_api_key=named)

@@ -176,7 +176,8 @@ class AgentSettings:
     max_rounds: int = setting(
         10,
         "The maximum number of requests to the model in one turn. Then the turn ends and says so. If it is not set "
-        "and a budget is, the budget alone ends the turn.",
+        "and a budget is, the budget alone ends the turn; a budget in dollars only while the model costs something "
+        "and its price is known.",
         low=1,
         high=1000,
     )

@@ -33,6 +33,8 @@ class TurnLimits:
 
     Attributes:
         max_rounds: Model calls in a turn; at least 1 (seed-0: 10).
+        max_rounds_unpriced: The same while a budget in dollars can't end the turn: a cost is unknown, or all is free.
+            None is `max_rounds`.
         tool_timeout_s: Seconds for a call whose tool sets no limit of its own.
         patience: With a model that sends nothing; its end is a setting.
         max_result_chars: Characters of a result that the model gets; the whole is stored in a file.
@@ -51,6 +53,7 @@ class TurnLimits:
     """
 
     max_rounds: int = 10
+    max_rounds_unpriced: int | None = None
     tool_timeout_s: float = 30.0
     patience: Patience = Patience()
     max_result_chars: int = 30_000

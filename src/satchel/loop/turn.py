@@ -382,8 +382,11 @@ class TurnRunner:
     # Preparing
 
     async def _prepare(self) -> TurnState:
-        if self._rounds >= self._limits.max_rounds:
-            text = closing.rounds_text(self._limits.max_rounds, self._steps, self._last_steps)
+        most = self._limits.max_rounds_unpriced
+        if most is None or (self._usage.cost_usd and not self._unpriced):
+            most = self._limits.max_rounds
+        if self._rounds >= most:
+            text = closing.rounds_text(most, self._steps, self._last_steps)
             return self._decide("limit", text)
         tokens = self._estimator.tokens(self._request_size)
         exceeded = await self._exceeded_budget(ahead_tokens=tokens)

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import count
 from typing import Final, Literal
 from urllib.parse import urlsplit
 
@@ -16,6 +17,8 @@ from satchel.addresses import host_and_port, is_public
 from satchel.clock import Clock
 from satchel.config import ProviderSettings, Settings, set_value
 from satchel.config.keys import store_key
+from satchel.config.plugins import plugin_providers
+from satchel.config.providers import builtin_providers
 from satchel.errors import ModelAuthError, UsageError
 from satchel.messages import Usage
 from satchel.models import default_model
@@ -23,7 +26,7 @@ from satchel.models.prices import known_window, priced
 from satchel.runtime.endpoints import greet, probe_endpoint
 from satchel.runtime.inventory import ProviderModels, list_models
 
-__all__ = ["FoundModels", "ModelWish", "find_models", "key_at", "provider_at", "set_up_model"]
+__all__ = ["FoundModels", "ModelWish", "find_models", "own_key", "own_provider", "set_up_model"]
 
 _MOST_ANSWER_S: Final = 60.0
 """A large model on a slow machine loads its weights before its first word."""
@@ -148,19 +151,39 @@ def _provider_of(settings: Settings, wish: ModelWish) -> ProviderSettings:
     address = _with_scheme(wish.base_url.strip())
     if not address.startswith(("http://", "https://")):
         raise UsageError("The address must begin with http:// or https://.")
-    key = key_at(address) if wish.key else ""
-    return ProviderSettings(name=provider_at(address), kind=wish.kind, base_url=address, env_api_key=key)
+    provider = own_provider(settings, address, kind=wish.kind)
+    return replace(provider, env_api_key=own_key(provider)) if wish.key else provider
 
 
-def provider_at(address: str) -> str:
-    """The name of the provider at an address of the user's own, such as "localhost-8080"."""
-    place = urlsplit(address).netloc.rpartition("@")[2]
-    return re.sub("[^a-z0-9]+", "-", place.lower()).strip("-")[:50] or "own"
+def own_provider(
+    settings: Settings, address: str, *, kind: Literal["openai", "anthropic"] = "openai"
+) -> ProviderSettings:
+    """The provider at an address of the user's own: the one that is set up there, or a new one.
+
+    A new one is named after its host, such as "localhost-8080". If that name is taken, a number follows: a key never
+    goes to another address than the one it was given for.
+    """
+    builtin = builtin_providers({})
+    for known in settings.providers.values():
+        if known.name not in builtin and (_root(known.base_url), known.kind) == (_root(address), kind):
+            return known
+    host = urlsplit(address).netloc.rpartition("@")[2]
+    named = re.sub("[^a-z0-9]+", "-", host.lower()).strip("-")[:50] or "own"
+    taken = {*settings.providers, *plugin_providers(settings.home)}
+    free = (
+        name for number in count(1) if (name := named if number == 1 else f"{named}-{number}") not in taken
+    )
+    return ProviderSettings(name=next(free), kind=kind, base_url=address)
 
 
-def key_at(address: str) -> str:
-    """The variable of the key of that provider, such as "OWN_LOCALHOST_8080_API_KEY"."""
-    return f"OWN_{provider_at(address).upper().replace('-', '_')}_API_KEY"
+def _root(address: str) -> str:
+    """Without the "/v1" that `probe_endpoint` may have added."""
+    return address.rstrip("/").removesuffix("/v1")
+
+
+def own_key(provider: ProviderSettings) -> str:
+    """The variable of the key of such a provider, such as "OWN_LOCALHOST_8080_API_KEY"."""
+    return f"OWN_{provider.name.upper().replace('-', '_')}_API_KEY"
 
 
 def _with_scheme(address: str) -> str:

@@ -939,6 +939,7 @@ def _limits(settings: Settings) -> TurnLimits:
     is_default = "agent.max_rounds" not in settings.sources
     return TurnLimits(
         max_rounds=_MOST_ROUNDS if has_budget and is_default else agent.max_rounds,
+        max_rounds_unpriced=None if budget.turn_tokens else agent.max_rounds,
         tool_timeout_s=settings.agent.tool_timeout_s,
         patience=Patience(end_s=settings.agent.model_timeout_s),
         max_result_chars=settings.agent.max_result_chars,

@@ -404,10 +404,20 @@ class QuestionPrompt(Waiting, can_focus=True):
         if self.question.kind == "tool":
             self.query_one(Input).focus()
 
-    def hear(self, words: str) -> None:
-        """Take words from the field: "y" and the like as the keys, anything else as no, and why not."""
-        consent = _KEYS.get(words.strip().lower())
+    def hear(self, words: str) -> bool:
+        """Take words from the field: "y" and "yes" allow this once, anything else is no, and why not.
+
+        False if they were typed before anybody can have seen the question.
+        """
+        if self._is_new:
+            return False
+        consent = _WORDS.get(words.strip().lower())
         self._answer(consent or "no", words="" if consent else words)
+        return True
+
+    @property
+    def _is_new(self) -> bool:
+        return self._monotonic_s() - self._shown_s < _TYPED_AHEAD_S
 
     def _answer(self, consent: Consent, *, words: str = "") -> None:
         rest: Consent = "once" if consent == "no" else "no"
@@ -435,7 +445,7 @@ class QuestionPrompt(Waiting, can_focus=True):
         if consent is None and not 1 <= number <= len(self.question.calls):
             return
         event.stop()
-        if self._monotonic_s() - self._shown_s < _TYPED_AHEAD_S:
+        if self._is_new:
             return
         if number:
             self._chosen ^= {number - 1}
@@ -465,7 +475,7 @@ class QuestionPrompt(Waiting, can_focus=True):
         if len(calls) > 1:
             text.append("\n 1… ", style="reverse bold")
             text.append(" leave a call out, or take it in again")
-        text.append("\nOr write below what to do instead.", style="dim")
+        text.append("\nOr write below: y, n, or what to do instead.", style="dim")
         return text
 
     def _append_call(self, text: Text, number: int, call: AskedCall) -> None:
@@ -494,9 +504,8 @@ class QuestionPrompt(Waiting, can_focus=True):
         return text
 
 
-_KEYS: Final[Mapping[str, Consent]] = {
-    "y": "once", "yes": "once", "s": "session", "a": "always", "n": "no", "no": "no"
-}  # fmt: skip
+_KEYS: Final[Mapping[str, Consent]] = {"y": "once", "s": "session", "a": "always", "n": "no"}
+_WORDS: Final[Mapping[str, Consent]] = {"y": "once", "yes": "once", "n": "no", "no": "no"}
 
 
 def question_text(question: str, options: Sequence[str], *, who: str = "") -> Text:

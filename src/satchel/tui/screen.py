@@ -14,6 +14,7 @@ from rich.text import Text
 from textual.app import App, ComposeResult
 from textual.binding import Binding
 from textual.containers import VerticalScroll
+from textual.events import DescendantFocus
 from textual.filter import Monochrome, NoColor
 from textual.widget import Widget
 from textual.widgets import Static, TextArea
@@ -163,6 +164,7 @@ class ConversationScreen(App[int]):
         self._shown_status: tuple[str, str] = ("", "")
         self._turn: TurnWidget | None = None
         self._asks: dict[str, QuestionPrompt] = {}
+        self._meant: QuestionPrompt | None = None  # the last that had the keys
         self._waiting: Waiting | None = None
         self._confirm: tuple[Confirm, Waiting] | None = None
         self._following: Worker[None] | None = None
@@ -527,6 +529,11 @@ class ConversationScreen(App[int]):
         if question.kind == "tool":
             ask.query_one("Input").focus()
 
+    def on_descendant_focus(self, event: DescendantFocus) -> None:
+        """Words in the field answer the question that had the keys before it."""
+        if isinstance(event.widget, QuestionPrompt):
+            self._meant = event.widget
+
     def _settle(self, event: QuestionAnswered) -> None:
         ask = self._asks.pop(event.id, None)
         if ask is None:
@@ -577,9 +584,11 @@ class ConversationScreen(App[int]):
         if self._confirm is not None:
             await self._confirmed(text)
             return
-        ask = next((ask for ask in self._asks.values() if ask.question.kind == "permission"), None)
-        if ask is not None and not text.startswith("/"):
-            ask.hear(text)
+        ask = self._meant
+        is_open = ask is not None and ask.question.kind == "permission" and ask in self._asks.values()
+        if ask is not None and is_open and not text.startswith("/"):
+            if not ask.hear(text):
+                self._composer.put(text)
             return
         try:
             found = find_command(text.strip())

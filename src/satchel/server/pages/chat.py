@@ -187,12 +187,16 @@ async def _composer(service: Service, session_id: str | None) -> dict[str, Any]:
 
 
 @router.get("/chat/{id}/made/{call}/{path:path}")
-async def made_file(service: Serves, id: str, call: str, path: str, framed: bool = False) -> Response:
+async def made_file(
+    request: Request, service: Serves, id: str, call: str, path: str, framed: bool = False
+) -> Response:
     """A file that a capability made in this session: a picture as one, anything else as a download.
 
     Its content is untrusted: nothing in it may run, and no other page may use it; see `FRAMED` for HTML and SVG.
     """
-    return await _file_of(service, id, (f"{call}-files", *path.split("/")), path, framed=framed)
+    return await _file_of(
+        service, id, (f"{call}-files", *path.split("/")), path, framed=framed and _is_frame(request)
+    )
 
 
 async def _answer_of(service: Service, id: str, number: int) -> str:
@@ -215,13 +219,18 @@ async def answer_of(service: Serves, id: str, number: int) -> Response:
 
 
 @router.get("/chat/{id}/turns/{number}/code/{place}")
-async def made_page(service: Serves, id: str, number: int, place: int) -> Response:
+async def made_page(request: Request, service: Serves, id: str, number: int, place: int) -> Response:
     """A block of HTML or SVG that the model wrote, for a frame of the chat page; see `FRAMED`."""
     blocks = code_blocks(await _answer_of(service, id, number))
-    if not 0 <= place < len(blocks) or blocks[place][0] not in _DRAWN:
+    if not _is_frame(request) or not 0 <= place < len(blocks) or blocks[place][0] not in _DRAWN:
         raise NotFound("There is no such block.")
     language, code = blocks[place]
     return _framed(code, _DRAWN[language])
+
+
+def _is_frame(request: Request) -> bool:
+    """Whether a browser asks for a frame. On a page of its own, a script could leave for another address."""
+    return request.headers.get("sec-fetch-dest") == "iframe"
 
 
 def _framed(content: str | bytes, kind: str) -> Response:
@@ -229,9 +238,11 @@ def _framed(content: str | bytes, kind: str) -> Response:
 
 
 @router.get("/chat/{id}/attached/{name}")
-async def attached_file(service: Serves, id: str, name: str, framed: bool = False) -> Response:
+async def attached_file(
+    request: Request, service: Serves, id: str, name: str, framed: bool = False
+) -> Response:
     """A file of a message, or of a tool's result, as those that a capability made."""
-    return await _file_of(service, id, (FOLDER, name), name, framed=framed)
+    return await _file_of(service, id, (FOLDER, name), name, framed=framed and _is_frame(request))
 
 
 @router.post("/chat/{id}/attached/{name}/remember")

@@ -10,7 +10,7 @@ from typing import Any, Final
 import anyio
 from starlette.types import Scope
 
-from satchel.errors import UsageError
+from satchel.errors import NotFound, UsageError
 from satchel.events import Record
 from satchel.server.pages.rendering import text_of_template
 from satchel.server.pages.transcript import ModelAnswer, Redraw, Steps, Transcript
@@ -46,14 +46,25 @@ class FollowedPart:
 async def read_transcript(
     service: Service, session_id: str, *, first: int = 0, until: int | None = None
 ) -> Transcript:
-    """Read a session from its log, from the record after `first` up to `until`."""
+    """Read a session from its log, from the record after `first` up to `until`, with how its builds ended."""
     transcript, seq = Transcript(), first
     while page := await service.satchel.sessions.records(session_id, after_seq=seq, limit=_PAGE):
-        for record in page:
-            if until is not None and record.seq > until:
-                return transcript
+        wanted = [record for record in page if until is None or record.seq <= until]
+        for record in wanted:
             transcript.feed(record)
             seq = record.seq
+        if len(wanted) < len(page):
+            break
+    if service.satchel.builds is not None:
+        for id in transcript.open_builds:
+            try:
+                build = await service.satchel.builds.queue.get(id)
+            except NotFound:  # while its turn runs, it is yet to come
+                if not transcript.is_running:
+                    transcript.end_build(id, "failed", "It is not known here.")
+            else:
+                if build.has_ended:
+                    transcript.end_build(id, build.status, build.outcome)
     return transcript
 
 

@@ -52,7 +52,8 @@ async def memories(request: Request, service: Serves) -> Response:
     everything = show == "all"
     if show == "faded":
         wanted["faded"] = True
-    is_start = not query and number == 1 and not any(wanted.values())
+    is_unfiltered = not any(wanted.values())
+    is_start = not query and number == 1 and is_unfiltered
     found = await _found(
         memory, asked, wanted, query, number, service.satchel.clock.now(), everything=everything
     )
@@ -67,6 +68,7 @@ async def memories(request: Request, service: Serves) -> Response:
         asked=asked,
         query=query,
         everything=everything,
+        is_unfiltered=is_unfiltered,
         is_filtered=any(asked.text(name) for name in _FILTERS),
         show=show,
         found=found,

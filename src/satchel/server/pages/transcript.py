@@ -589,7 +589,7 @@ class Transcript:
         else:
             self._add(Steps([LedgerCall.of(call)]))
             self._calls[call.id] = Redraw(turn.number, len(turn.items) - 1, 0)
-        match call.result and call.result.data:
+        match call.tool == "request_capability" and call.result and call.result.data:
             case {"status": "building", "build_id": str(id), "capability_id": _} if id:
                 self._build(id, str(call.input.get("name", "")), at)
             case _:
@@ -652,17 +652,31 @@ class Transcript:
                 item.ask, item.end = None, event.text
                 item.status = event.status or ("failed" if event.kind == "error" else "active")
 
+    @property
+    def open_builds(self) -> Sequence[str]:
+        """The ids of builds whose end it doesn't know."""
+        return [id for id in self._builds if not self._card(id).status]
+
+    def end_build(self, id: str, status: str, outcome: str) -> None:
+        """Show how a build ended that this conversation was not told of: a branch goes on without the news."""
+        item = self._card(id)
+        item.ask, item.status, item.end = None, status, outcome
+        self._changed(Redraw(*self._builds[id]))
+
+    def _card(self, id: str) -> BuildCard:
+        number, at_item = self._builds[id]
+        item = (self.turns[number].items if number is not None else self.preface)[at_item]
+        assert isinstance(item, BuildCard)
+        return item
+
     def _build(self, id: str, name: str, at: datetime) -> BuildCard:
         """The card of a build, which is drawn again, or for the first time."""
         if id not in self._builds:
             place = self._add(BuildCard(id, name, at))
             assert place.item is not None
             self._builds[id] = place.turn, place.item
-        number, at_item = self._builds[id]
-        item = (self.turns[number].items if number is not None else self.preface)[at_item]
-        assert isinstance(item, BuildCard)
-        self._changed(Redraw(number, at_item))
-        return item
+        self._changed(Redraw(*self._builds[id]))
+        return self._card(id)
 
     # Changes
 

@@ -199,14 +199,14 @@ function dress(root) {
     bar.className = "code-bar";
     bar.append(button("Copy", (event) => copy(pre.querySelector("code").textContent, event.currentTarget)));
     if (pre.dataset.lang === "mermaid") drawDiagram(pre, bar);
-    if (["html", "svg"].includes(pre.dataset.lang)) bar.append(button("Show", (event) => showMade(pre, pre.dataset.lang, codeOf(pre), event.currentTarget)));
+    if (isSecureContext && ["html", "svg"].includes(pre.dataset.lang)) bar.append(button("Show", (event) => showMade(pre, pre.dataset.lang, codeOf(pre), event.currentTarget)));
     if (pre.dataset.lang) bar.prepend(Object.assign(document.createElement("span"), { textContent: pre.dataset.lang, className: "meta" }));
     pre.before(bar);
   }
   for (const link of root.querySelectorAll(".made a[download]:not([data-dressed])")) {
     link.dataset.dressed = "";
     const [, kind] = link.textContent.match(/\.(html|svg)$/i) ?? [];
-    if (kind) link.after(" ", button("Show", (event) => showMade(link, kind, `${link.href}?framed=1`, event.currentTarget)));
+    if (isSecureContext && kind) link.after(" ", button("Show", (event) => showMade(link, kind, `${link.href}?framed=1`, event.currentTarget)));
   }
   const feet = root.matches?.("[data-actions]") ? [root] : root.querySelectorAll("[data-actions]:empty");
   for (const foot of feet) {
@@ -226,7 +226,8 @@ function codeOf(pre) {
   return inPlace(`/chat/${session}/turns/${turn.id.replace("turn-", "")}/code/${at}`);
 }
 
-// HTML and SVG of a model or a tool in a frame that reaches nothing; see `FRAMED`.
+// HTML and SVG of a model or a tool in a frame that reaches nothing; see `FRAMED`. Only to a secure page do
+// browsers say that they ask for a frame, and to nothing else is it given.
 function showMade(made, kind, src, pressed) {
   const below = made.closest("p") ?? made;
   if (below.nextElementSibling?.matches("iframe.drawn")) {
