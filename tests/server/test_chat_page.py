@@ -629,7 +629,8 @@ def test_html_that_the_model_wrote_is_shown_where_it_reaches_nothing(world: Worl
     with browser(world) as client:
         path = begin(client, f"Say this: `x`\n\n```html\n{code}\n```\n\n```python\nx\n```")
         wait_until_over(client, path)
-        assert client.get(f"{path}/turns/1/code/0").status_code == 404  # on a page of its own
+        alone = client.get(f"{path}/turns/1/code/0", headers={"sec-fetch-dest": "document"})
+        assert alone.status_code == 404  # on a page of its own
         shown = client.get(f"{path}/turns/1/code/0", headers=FRAME)
         assert (shown.text, shown.headers["content-type"]) == (f"{code}\n", "text/html; charset=utf-8")
         policy = shown.headers["content-security-policy"]
@@ -834,7 +835,8 @@ def test_a_picture_that_a_capability_made_is_shown_and_other_files_are_downloads
             drawing = client.get(link)
             assert drawing.headers["content-type"] == "application/octet-stream"
             assert drawing.headers["content-disposition"].startswith("attachment; filename*=UTF-8''two.svg")
-            assert "attachment" in client.get(f"{link}?framed=1").headers["content-disposition"]
+            alone = client.get(f"{link}?framed=1", headers={"sec-fetch-dest": "document"})
+            assert "attachment" in alone.headers["content-disposition"]
             framed = client.get(f"{link}?framed=1", headers=FRAME).headers
             assert framed["content-type"] == "image/svg+xml"
             assert framed["content-security-policy"].startswith("sandbox allow-scripts; default-src 'none'")

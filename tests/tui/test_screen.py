@@ -403,11 +403,13 @@ async def test_several_lines_earlier_messages_and_long_pastes(
             ("see", picture),
             ("", f"'{picture}'\n'{picture}'"),
             ("", work / ".env"),
-            ("", tmp_path / "elsewhere.png"),
         ):
             hands.app._composer.put(before)
             await hands.type(str(path))
             assert hands.app._composer.text == f"{before}{path}"
+        hands.app._composer.put("")
+        await hands.type(str(elsewhere := tmp_path / "elsewhere.png"))
+        assert hands.app._composer.text == f"@{elsewhere} "
         hands.app._composer.put("")
         await hands.type("first")
         for key in ("ctrl+j", "alt+enter", "shift+enter"):

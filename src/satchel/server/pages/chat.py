@@ -229,8 +229,11 @@ async def made_page(request: Request, service: Serves, id: str, number: int, pla
 
 
 def _is_frame(request: Request) -> bool:
-    """Whether a browser asks for a frame. On a page of its own, a script could leave for another address."""
-    return request.headers.get("sec-fetch-dest") == "iframe"
+    """Whether a browser asks for a frame. On a page of its own, a script could leave for another address.
+
+    Browsers say what they ask for over HTTPS and to this machine; elsewhere, they are believed.
+    """
+    return request.headers.get("sec-fetch-dest", "iframe") == "iframe"
 
 
 def _framed(content: str | bytes, kind: str) -> Response:

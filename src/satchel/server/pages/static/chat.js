@@ -199,14 +199,14 @@ function dress(root) {
     bar.className = "code-bar";
     bar.append(button("Copy", (event) => copy(pre.querySelector("code").textContent, event.currentTarget)));
     if (pre.dataset.lang === "mermaid") drawDiagram(pre, bar);
-    if (isSecureContext && ["html", "svg"].includes(pre.dataset.lang)) bar.append(button("Show", (event) => showMade(pre, pre.dataset.lang, codeOf(pre), event.currentTarget)));
+    if (["html", "svg"].includes(pre.dataset.lang)) bar.append(button("Show", (event) => showMade(pre, pre.dataset.lang, codeOf(pre), event.currentTarget)));
     if (pre.dataset.lang) bar.prepend(Object.assign(document.createElement("span"), { textContent: pre.dataset.lang, className: "meta" }));
     pre.before(bar);
   }
   for (const link of root.querySelectorAll(".made a[download]:not([data-dressed])")) {
     link.dataset.dressed = "";
     const [, kind] = link.textContent.match(/\.(html|svg)$/i) ?? [];
-    if (isSecureContext && kind) link.after(" ", button("Show", (event) => showMade(link, kind, `${link.href}?framed=1`, event.currentTarget)));
+    if (kind) link.after(" ", button("Show", (event) => showMade(link, kind, `${link.href}?framed=1`, event.currentTarget)));
   }
   const feet = root.matches?.("[data-actions]") ? [root] : root.querySelectorAll("[data-actions]:empty");
   for (const foot of feet) {
