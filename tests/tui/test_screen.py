@@ -408,8 +408,8 @@ async def test_several_lines_earlier_messages_and_long_pastes(
             await hands.type(str(path))
             assert hands.app._composer.text == f"{before}{path}"
         hands.app._composer.put("")
-        await hands.type(str(elsewhere := tmp_path / "elsewhere.png"))
-        assert hands.app._composer.text == f"@{elsewhere} "
+        await hands.type(str(afar := tmp_path / "elsewhere.png"))
+        assert hands.app._composer.text == f"@{afar} "
         hands.app._composer.put("")
         await hands.type("first")
         for key in ("ctrl+j", "alt+enter", "shift+enter"):
