@@ -397,16 +397,16 @@ async def test_several_lines_earlier_messages_and_long_pastes(
     monkeypatch.setattr(clipboards, "_LIMIT_S", 60.0)
     pasted = tmp_path / "home" / "uploads" / "clipboard-4c4b6a3b.png"
     async with screen(tmp_path, model, environ={"PATH": f"{tmp_path}:/usr/bin:/bin"}) as hands:
-        for before, path in (
-            ("! cat ", picture),
-            ("/watch ", picture),
-            ("see", picture),
+        for before, words in (
+            ("! cat ", str(picture)),
+            ("/watch ", str(picture)),
+            ("see", str(picture)),
             ("", f"'{picture}'\n'{picture}'"),
-            ("", work / ".env"),
+            ("", f"{work}/.env"),
         ):
             hands.app._composer.put(before)
-            await hands.type(str(path))
-            assert hands.app._composer.text == f"{before}{path}"
+            await hands.type(words)
+            assert hands.app._composer.text == f"{before}{words}"
         hands.app._composer.put("")
         await hands.type(str(afar := tmp_path / "elsewhere.png"))
         assert hands.app._composer.text == f"@{afar} "
