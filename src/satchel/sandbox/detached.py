@@ -13,7 +13,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from satchel.clock import SystemClock
 from satchel.config.home import ensure_home
 from satchel.config.locks import FileLock, held
 from satchel.errors import SandboxError, StorageUnwritable
@@ -24,8 +23,6 @@ __all__ = ["ask_to_end", "is_working", "start_satchel", "start_working", "work_l
 _START: Final = 'trap "" HUP; "$@" &'
 _START_NICELY: Final = 'trap "" HUP; if command -v nice >/dev/null; then set -- nice -n 15 "$@"; fi; "$@" &'
 """At a low priority, where the machine has `nice`. The lowest, 19, would starve on a machine that is always busy."""
-_HANGS_S: Final = 300.0
-"""A start that takes longer hangs, and keeps no other out: whichever comes second to the lock leaves."""
 
 
 def start_satchel(
@@ -157,9 +154,6 @@ def start_working(
     mark = _starting(home, name)
     try:
         ensure_home(mark.parent)
-        with suppress(FileNotFoundError):
-            if SystemClock().now().timestamp() - mark.stat().st_mtime > _HANGS_S:
-                mark.unlink()
         starting = FileLock.take(mark)
     except (OSError, StorageUnwritable):
         start_satchel(home, environ, arguments, log=log, nicely=nicely)  # a second one would leave at once
