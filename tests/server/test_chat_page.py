@@ -219,15 +219,19 @@ def test_a_build_is_shown_from_its_request_on_and_its_question_answered(world: W
     assert builds is not None
     asking = ToolUseBlock(id="c1", name="request_capability", input={"name": "weather"})
     building = {"status": "building", "build_id": "b-first", "capability_id": "c-page"}
+    more = ToolUseBlock(id="c3", name="request_capability", input={"name": "tides"})
     asked: tuple[Event, ...] = (
         SessionStart(session_id="asked", cwd="/", provider="scripted", model="scripted", version="0"),
         TurnStart(turn=1, message=Message(role="user", blocks=(TextBlock(text="The weather?"),))),
-        Assistant(turn=1, round=1, blocks=(asking,), stop_reason="tool_use", provider="", model="", usage=Usage()),
+        Assistant(turn=1, round=1, blocks=(asking, more), stop_reason="tool_use", provider="", model="",
+            usage=Usage()),
         Action(turn=1, round=1, call_id="c1", tool=asking.name, input={"name": "weather"}),
         Observation(turn=1, round=1, call_id="c1", tool=asking.name, text="{}", data=building),
         # Another tool's result draws no card.
         Action(turn=1, round=1, call_id="c2", tool="mcp_x", input={}),
         Observation(turn=1, round=1, call_id="c2", tool="mcp_x", text="", data={**building, "build_id": "b-none"}),
+        Action(turn=1, round=1, call_id="c3", tool=more.name, input={"name": "tides"}),
+        Observation(turn=1, round=1, call_id="c3", tool=more.name, text="{}", data={**building, "build_id": "b-tides"}),
     )  # fmt: skip
     now = datetime(2026, 11, 23, tzinfo=UTC)
     records = [Record(seq=seq, at=now, event=event) for seq, event in enumerate(asked, 1)]
@@ -239,12 +243,23 @@ def test_a_build_is_shown_from_its_request_on_and_its_question_answered(world: W
         created_at=now, updated_at=now,
     )  # fmt: skip
     world.call(queue.add, first)
+    world.call(queue.add, replace(first, id="b-tides", session_id="build-b-tides"))
     with browser(world) as client:
-        [card] = open_page(client, "/chat/asked").find_class("build")
+        page = open_page(client, "/chat/asked")
+        card, _ = page.find_class("build")
         assert "Building weather under way" in words_of(card)
-        # A branch goes on without the news of it.
-        world.call(queue.end, "b-first", "failed", "It was too hard.")
-        [card] = open_page(client, "/chat/asked").find_class("build")
+
+        # A branch goes on without the news of it, also on a page that is open: of a log, and of an open conversation.
+        def ends(event: Any, id: str, why: str) -> bool:
+            if event.name == "state":
+                world.call(queue.end, id, "failed", why)
+            return event.name == "put" and why in event.data["html"]
+
+        parts(client, "/chat/asked", until=lambda event: ends(event, "b-first", "It was too hard."))
+        send_to(client, page, "/chat/asked", message="Hello")
+        wait_until_over(client, "/chat/asked")
+        parts(client, "/chat/asked", until=lambda event: ends(event, "b-tides", "There is no sea."))
+        card, _ = open_page(client, "/chat/asked").find_class("build")
         assert "Could not build weather failed" in words_of(card)
         assert "It was too hard." in words_of(card)
         path = begin(client, "Hello")
@@ -625,22 +640,21 @@ def test_an_answer_is_there_in_markdown_for_the_clipboard(world: World) -> None:
 
 @requirement("web-pages:artifacts")
 def test_html_that_the_model_wrote_is_shown_where_it_reaches_nothing(world: World) -> None:
-    code = "<script>fetch('/api/sessions')</script>"
+    code = "<p title=\"a\">&amp;</p><script>fetch('/api/sessions')</script>"
     with browser(world) as client:
         path = begin(client, f"Say this: `x`\n\n```html\n{code}\n```\n\n```python\nx\n```")
         wait_until_over(client, path)
-        alone = client.get(f"{path}/turns/1/code/0", headers={"sec-fetch-dest": "document"})
-        assert alone.status_code == 404  # on a page of its own
-        shown = client.get(f"{path}/turns/1/code/0", headers=FRAME)
-        assert (shown.text, shown.headers["content-type"]) == (f"{code}\n", "text/html; charset=utf-8")
+        shown = client.get(f"{path}/turns/1/code/0")
+        page = html.document_fromstring(shown.text)
+        # Never a page of its own, which a script could lead to another address: a frame of one without scripts.
+        [frame] = page.xpath("//iframe")
+        assert (frame.get("srcdoc"), frame.get("sandbox")) == (f"{code}\n", "allow-scripts")
+        assert not page.xpath("//script")
         policy = shown.headers["content-security-policy"]
         assert policy.startswith("sandbox allow-scripts; default-src 'none';")
-        assert "connect-src" not in policy
+        assert not re.search("(connect|frame)-src", policy)
         assert "allow-same-origin" not in policy
-        assert [client.get(f"{path}/turns/1/code/{n}", headers=FRAME).status_code for n in (1, 2)] == [
-            404,
-            404,
-        ]
+        assert [client.get(f"{path}/turns/1/code/{n}").status_code for n in (1, 2)] == [404, 404]
         assert "frame-src 'self'" in client.get(path).headers["content-security-policy"]
 
 
@@ -694,7 +708,7 @@ def test_an_empty_message_an_unknown_session_and_a_stranger_get_pages_that_say_s
         page = open_page(client, "/")
         assert "The message is empty" in words_of(read(send(client, page, "/chat", {"message": " "}), 400))
         missing = open_page(client, "/chat/zzz", 404)
-        assert "There is no session 'zzz'." in words_of(missing)
+        assert "There is no conversation 'zzz'." in words_of(missing)
         assert "satchel session" not in words_of(missing)
         assert missing.xpath("//a[@href='/sessions']")
         for odd in ("/chat/..%2f..%2ftoken", "/chat/%00", "/sessions/..%2ftoken/export"):
@@ -788,7 +802,6 @@ def test_the_script_of_diagrams_is_the_one_that_the_decision_names(world: World)
         )
 
 
-FRAME = {"sec-fetch-dest": "iframe"}
 PNG = bytes.fromhex(
     "89504e470d0a1a0a0000000d4948445200000001000000010806000000 1f15c4890000000d49444154789c636060f8cf0000030101"
     "00c9fe92ef0000000049454e44ae426082".replace(" ", "")
@@ -835,10 +848,11 @@ def test_a_picture_that_a_capability_made_is_shown_and_other_files_are_downloads
             drawing = client.get(link)
             assert drawing.headers["content-type"] == "application/octet-stream"
             assert drawing.headers["content-disposition"].startswith("attachment; filename*=UTF-8''two.svg")
-            alone = client.get(f"{link}?framed=1", headers={"sec-fetch-dest": "document"})
-            assert "attachment" in alone.headers["content-disposition"]
-            framed = client.get(f"{link}?framed=1", headers=FRAME).headers
-            assert framed["content-type"] == "image/svg+xml"
-            assert framed["content-security-policy"].startswith("sandbox allow-scripts; default-src 'none'")
+            framed = client.get(f"{link}?framed=1")
+            assert framed.headers["content-security-policy"].startswith(
+                "sandbox allow-scripts; default-src 'none'"
+            )
+            [frame] = html.document_fromstring(framed.text).xpath("//iframe")
+            assert frame.get("srcdoc") == "<svg onload='alert(1)'/>"
             for other in ("../../config.toml", "%2e%2e/%2e%2e/token", "a b", "none.png", "a b/../two.svg/"):
                 assert client.get(shown.replace("a%20b/one.png", other)).status_code in (400, 403, 404), other

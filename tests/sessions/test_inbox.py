@@ -88,7 +88,7 @@ async def test_an_entry_that_the_log_names_as_delivered_is_not_given_again_after
 
 async def test_what_cannot_be_posted_is_refused_with_the_reason(store: SessionStore, tmp_path: Path) -> None:
     await session(store, "abc1")
-    with pytest.raises(NotFound, match="no session 'nope'"):
+    with pytest.raises(NotFound, match="no conversation 'nope'"):
         await store.post("nope", source="s", text="hi")
     with pytest.raises(UsageError, match="at most 20,000 characters; this one has 20,001"):
         await store.post("abc1", source="s", text="x" * 20_001)

@@ -397,7 +397,7 @@ async def test_ids_are_checked_and_found_by_their_beginning(tmp_path: Path) -> N
     assert (await store.load("abc2")).session_id == "abc2"
     with pytest.raises(UsageError, match="2 sessions begin with 'abc'"):
         await store.load("abc")
-    with pytest.raises(NotFound, match="no session 'nope'.*satchel session list"):
+    with pytest.raises(NotFound, match="no conversation 'nope'.*satchel session list"):
         await store.open("nope")
     with pytest.raises(NotFound):
         await store.open("")

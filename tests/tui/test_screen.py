@@ -382,6 +382,15 @@ async def test_forgetting_asks_first(tmp_path: Path) -> None:
         assert await memory.count() == 0
 
 
+@requirement("tui:commands")
+async def test_the_output_of_a_command_that_the_user_runs_stands_there_once(tmp_path: Path) -> None:
+    async with screen(tmp_path, ScriptedModel([])) as hands:
+        await hands.say("! echo $((6 * 7))00")
+        await hands.see("4200")
+        await hands.see("bash echo")
+        assert hands.text.count("4200") == 1
+
+
 @requirement("tui:writing")
 async def test_several_lines_earlier_messages_and_long_pastes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -675,7 +675,9 @@ class SessionStore:
         if found:
             some = ", ".join(sorted(found)[:5])
             raise UsageError(f"{len(found)} sessions begin with {wanted!r} ({some}…). Give more of the id.")
-        raise NotFound(f"There is no session {wanted!r}. `satchel session list` shows the existing ones.")
+        raise NotFound(
+            f"There is no conversation {wanted!r}. `satchel session list` shows the existing ones."
+        )
 
     def _lane_of(self, path: Path) -> anyio.CapacityLimiter:
         return self._lanes.short if self._logs.is_small(path) else self._lanes.long

@@ -306,8 +306,8 @@ class CallLine(Static):
 
     def _lines(self) -> list[RenderableType]:
         call = self._call
-        if call.result is None or call.refusal is not None:
-            return []
+        if call.result is None or call.refusal is not None or not call.result.round:
+            return []  # what the user runs by its name, the command prints itself
         return [
             Text(plain(line.text[:400]), style=_LINE_STYLES[line.style], no_wrap=True, overflow="ellipsis")
             for line in show_observation(call.result, call.input).lines

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from html import escape
 from pathlib import PurePosixPath
 from typing import Annotated, Any, Final, get_args
 from urllib.parse import quote
@@ -54,8 +55,13 @@ _AGENDA_TOKENS: Final = 300
 _MOST_LOOKED_UP: Final = 200
 """Each is read with a query of its own, and the page waits for all of them."""
 _TURNS_ON_PAGE: Final = 40
-_DRAWN: Final = {"html": "text/html; charset=utf-8", "svg": "image/svg+xml"}
+_DRAWN: Final = ("html", "svg")
 """What a frame may show: the languages of code, and the endings of files."""
+_FRAME: Final = (
+    '<!doctype html><meta charset="utf-8"><title>Shown</title>'
+    "<style>body {{ margin: 0 }} iframe {{ display: block; border: 0; width: 100vw; height: 100vh }}</style>"
+    '<iframe title="Shown" sandbox="allow-scripts" srcdoc="{}"></iframe>'
+)
 _MOST_SEQ: Final = 10**15
 _BY: Final = "browser"
 _TERMINAL_ONLY: Final = frozenset({"quit", "exit"})
@@ -187,16 +193,12 @@ async def _composer(service: Service, session_id: str | None) -> dict[str, Any]:
 
 
 @router.get("/chat/{id}/made/{call}/{path:path}")
-async def made_file(
-    request: Request, service: Serves, id: str, call: str, path: str, framed: bool = False
-) -> Response:
+async def made_file(service: Serves, id: str, call: str, path: str, framed: bool = False) -> Response:
     """A file that a capability made in this session: a picture as one, anything else as a download.
 
-    Its content is untrusted: nothing in it may run, and no other page may use it; see `FRAMED` for HTML and SVG.
+    Its content is untrusted: nothing in it may run, and no other page may use it; see `_framed` for HTML and SVG.
     """
-    return await _file_of(
-        service, id, (f"{call}-files", *path.split("/")), path, framed=framed and _is_frame(request)
-    )
+    return await _file_of(service, id, (f"{call}-files", *path.split("/")), path, framed=framed)
 
 
 async def _answer_of(service: Service, id: str, number: int) -> str:
@@ -219,33 +221,29 @@ async def answer_of(service: Serves, id: str, number: int) -> Response:
 
 
 @router.get("/chat/{id}/turns/{number}/code/{place}")
-async def made_page(request: Request, service: Serves, id: str, number: int, place: int) -> Response:
-    """A block of HTML or SVG that the model wrote, for a frame of the chat page; see `FRAMED`."""
+async def made_page(service: Serves, id: str, number: int, place: int) -> Response:
+    """A block of HTML or SVG that the model wrote, for a frame of the chat page; see `_framed`."""
     blocks = code_blocks(await _answer_of(service, id, number))
-    if not _is_frame(request) or not 0 <= place < len(blocks) or blocks[place][0] not in _DRAWN:
+    if not 0 <= place < len(blocks) or blocks[place][0] not in _DRAWN:
         raise NotFound("There is no such block.")
-    language, code = blocks[place]
-    return _framed(code, _DRAWN[language])
+    return _framed(blocks[place][1])
 
 
-def _is_frame(request: Request) -> bool:
-    """Whether a browser asks for a frame. On a page of its own, a script could leave for another address.
+def _framed(content: str) -> Response:
+    """HTML or SVG inside a frame of a page that is ours and has no script.
 
-    Browsers say what they ask for over HTTPS and to this machine; elsewhere, they are believed.
+    So it is never a page of its own, whatever opens this address: a script in it could lead such a page to another
+    address, and take with it what it shows. `FRAMED` holds for the frame, too, and lets it lead nowhere.
     """
-    return request.headers.get("sec-fetch-dest", "iframe") == "iframe"
-
-
-def _framed(content: str | bytes, kind: str) -> Response:
-    return Response(content, media_type=kind, headers={**FRAMED, "cache-control": "private, no-store"})
+    page = _FRAME.format(escape(content))
+    headers = {**FRAMED, "cache-control": "private, no-store"}
+    return Response(page, media_type="text/html; charset=utf-8", headers=headers)
 
 
 @router.get("/chat/{id}/attached/{name}")
-async def attached_file(
-    request: Request, service: Serves, id: str, name: str, framed: bool = False
-) -> Response:
+async def attached_file(service: Serves, id: str, name: str, framed: bool = False) -> Response:
     """A file of a message, or of a tool's result, as those that a capability made."""
-    return await _file_of(service, id, (FOLDER, name), name, framed=framed and _is_frame(request))
+    return await _file_of(service, id, (FOLDER, name), name, framed=framed)
 
 
 @router.post("/chat/{id}/attached/{name}/remember")
@@ -262,9 +260,8 @@ async def remember_attached(request: Request, service: Serves, id: str, name: st
 
 async def _file_of(service: Service, id: str, parts: tuple[str, ...], path: str, *, framed: bool) -> Response:
     content = await _content(service, id, parts, path)
-    drawn = _DRAWN.get(PurePosixPath(path).suffix.lower().removeprefix("."))
-    if framed and drawn:
-        return _framed(content, drawn)
+    if framed and PurePosixPath(path).suffix.lower().removeprefix(".") in _DRAWN:
+        return _framed(content.decode(errors="replace"))
     kind = PICTURES.get(PurePosixPath(path).suffix.lower())
     headers = {"content-security-policy": "default-src 'none'; sandbox", "cache-control": "private, no-store"}
     if kind is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -55,17 +56,23 @@ async def read_transcript(
             seq = record.seq
         if len(wanted) < len(page):
             break
-    if service.satchel.builds is not None:
-        for id in transcript.open_builds:
-            try:
-                build = await service.satchel.builds.queue.get(id)
-            except NotFound:  # while its turn runs, it is yet to come
-                if not transcript.is_running:
-                    transcript.end_build(id, "failed", "It is not known here.")
-            else:
-                if build.has_ended:
-                    transcript.end_build(id, build.status, build.outcome)
+    await _end_builds(service, transcript)
     return transcript
+
+
+async def _end_builds(service: Service, transcript: Transcript) -> None:
+    """Show how builds ended: a branch is not told of them."""
+    if (builds := service.satchel.builds) is None:
+        return
+    for id in transcript.open_builds:
+        try:
+            build = await builds.queue.get(id)
+        except NotFound:  # while its turn runs, it is yet to come
+            if not transcript.is_running:
+                transcript.end_build(id, "failed", "It is not known here.")
+        else:
+            if build.has_ended:
+                transcript.end_build(id, build.status, build.outcome)
 
 
 async def who_runs(service: Service, session_id: str, transcript: Transcript) -> str:
@@ -102,6 +109,8 @@ async def follow(service: Service, scope: Scope, followed: FollowedPart) -> Asyn
                 for record in batch:
                     transcript.feed(record)
                 seq = max(seq, transcript.seq)
+                if not batch:
+                    await _end_builds(service, transcript)
                 where = await who_runs(service, followed.session_id, transcript)
                 if where == "nobody" and transcript.is_running:
                     transcript.cut_off()
@@ -133,8 +142,11 @@ async def _batches(
                 async for record in subscription:
                     batch.append(record)  # noqa: PERF401 - what is there is kept when the time is up
             yield batch
-            following = await anext(subscription, None) if moment.cancelled_caught else None
-            batch, is_open = ([following], True) if following is not None else ([], False)
+            batch, is_open = [], moment.cancelled_caught
+            # Of a build that goes on, nothing may come here.
+            with anyio.move_on_after(_LOOK_S if transcript.open_builds else math.inf):
+                following = await anext(subscription, None) if is_open else None
+                batch, is_open = ([following], True) if following is not None else ([], False)
     finally:
         await subscription.aclose()
     await anyio.sleep(_LOOK_S)  # it was closed; its log is polled from now on

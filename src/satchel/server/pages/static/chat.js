@@ -226,8 +226,7 @@ function codeOf(pre) {
   return inPlace(`/chat/${session}/turns/${turn.id.replace("turn-", "")}/code/${at}`);
 }
 
-// HTML and SVG of a model or a tool in a frame that reaches nothing; see `FRAMED`. Only to a secure page do
-// browsers say that they ask for a frame, and to nothing else is it given.
+// HTML and SVG of a model or a tool in a frame that reaches nothing; see `FRAMED`.
 function showMade(made, kind, src, pressed) {
   const below = made.closest("p") ?? made;
   if (below.nextElementSibling?.matches("iframe.drawn")) {
