@@ -154,6 +154,7 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(2, "config:providers:own", "DESIGN 3.2", "A provider of the user's own has kind, base_url, env_api_key and tool_use."),
     built(2, "config:providers:environ", "brief", "ANTHROPIC_BASE_URL, OPENAI_BASE_URL and OLLAMA_HOST change the addresses of the built-in providers."),
     built(8, "config:providers:model", "seed-3 config", "A provider's entry may name its default model, which is used if only the provider is named."),
+    built(25, "config:keys:keyring", "issue 25 §1", "A pasted key is in the system's keyring where there is one, and nothing waits for a keyring that asks for its password."),
     built(2, "config:secrets:never-shown", "brief", "No key appears in a repr, in an error message or in config show."),
     built(2, "config:secrets:not-inherited", "brief", "Started processes don't inherit the providers' keys."),
     built(2, "config:permissions:rules", "DESIGN 3.2", "[[permissions]] has action and tool; the rules of the nearer file come first."),

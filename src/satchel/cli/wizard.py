@@ -180,6 +180,7 @@ def _stored(settings: Settings, variable: str, key: str) -> bool:
     except ConfigError as error:
         tell(str(error))
         return False
+    tell(f"Kept in {stored_keys(settings.home).place(variable)}.")
     return True
 
 

@@ -129,7 +129,7 @@ def load(
     found.check_models()
     found.check_mcp_servers()
     stored = stored_keys(home)
-    secrets = _secrets({**stored, **environ}, {*stored, *_SEARCH_KEYS}, found.providers)
+    secrets = stored.below(_secrets(environ, {*stored, *_SEARCH_KEYS}, found.providers))
     return Settings(
         home=home,
         config_path=config_path,
@@ -150,7 +150,7 @@ def load(
         environ={name: value for name, value in environ.items() if name not in secrets},
         sources=found.sources,
         secrets=secrets,
-        stored=frozenset(name for name in stored if not environ.get(name)),
+        stored={name: stored.place(name) for name in stored if not environ.get(name)},
     )
 
 

@@ -723,7 +723,7 @@ class Settings:
         environ: The environment for started processes: this process's environment without the providers' keys.
         sources: Where each setting that is not the default was set, as a description for users, by dotted key.
         secrets: The values that `secret` returns.
-        stored: Which of them are kept in the home, because the environment doesn't set them.
+        stored: Where those of them lie that the user gave to Satchel and the environment doesn't set, in words.
     """
 
     home: Path
@@ -769,7 +769,7 @@ class Settings:
     environ: Mapping[str, str] = field(default_factory=dict, repr=False)
     sources: Mapping[str, str] = field(default_factory=dict)
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
-    stored: frozenset[str] = frozenset()
+    stored: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def database_location(self) -> Path | str:
@@ -802,6 +802,12 @@ class Settings:
         """
         value = self.secrets.get(env_name) or self.environ.get(env_name, "")
         return value.strip() or None
+
+    def why_no_secret(self, env_name: str) -> str:
+        """Why `secret` has no value, as a sentence without its end."""
+        if place := self.stored.get(env_name):
+            return f"{env_name} is in {place}, which doesn't give it: unlock it, then start Satchel again"
+        return f"{env_name} is not set"
 
     def provider(self, name: str) -> ProviderSettings:
         """The provider with this name: of the settings, built in, or of an enabled plugin.

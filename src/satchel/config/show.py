@@ -17,7 +17,8 @@ class ShownSetting:
     """One setting.
 
     Attributes:
-        value: As JSON data. Passwords in addresses are masked; for keys, it only says whether they are set.
+        value: As JSON data. Passwords in addresses are masked; for keys, it only says whether they are set, or
+            where they are kept.
         source: Where it was set, or "default".
     """
 
@@ -48,11 +49,12 @@ def show_settings(settings: Settings) -> list[ShownSetting]:
             key = f"{section}.{name}.{part}"
             value: Any = getattr(entry, part, None) if kind == section else None
             is_key = part == "env_api_key" and bool(value)
-            is_set = is_key and settings.secret(value) is not None
+            place = settings.stored.get(value, "") if is_key else ""
+            is_set = is_key and (bool(place) or settings.secret(value) is not None)
             if kind != section or not (is_set or key in settings.sources):
                 continue
             if is_key:
-                value = f"{value} ({'set' if is_set else 'not set'})"
+                value = f"{value} ({f'in {place}' if place else 'set' if is_set else 'not set'})"
             elif part == "args":
                 value = mask_arguments(value)
             source = settings.sources.get(key, "default")

@@ -128,7 +128,9 @@ async def choose_model(settings: Settings) -> Choice:
         why = _why_possible(provider, settings)
         if why is None:
             tried.append(
-                Tried(name=provider.name, outcome="absent", reason=f"{provider.env_api_key} is not set")
+                Tried(
+                    name=provider.name, outcome="absent", reason=settings.why_no_secret(provider.env_api_key)
+                )
             )
             continue
         try:
@@ -207,7 +209,7 @@ async def check_model(name: str, settings: Settings) -> tuple[str, ...] | None:
     if provider.kind in ("gguf", "none", "plugin"):
         return None
     if provider.env_api_key and _why_possible(provider, settings) is None:
-        raise ModelAuthError(f"{provider.env_api_key} is not set.")
+        raise ModelAuthError(f"{settings.why_no_secret(provider.env_api_key)}.")
     return await available_models(provider, settings)
 
 

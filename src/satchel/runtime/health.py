@@ -86,6 +86,7 @@ async def examine(satchel: Satchel) -> tuple[Check, ...]:
         Check(part="program", state="ok", text=f"Satchel {__version__}, Python {platform.python_version()}"),
         _home(satchel.settings.home),
         *_project(satchel.settings),
+        *_keys(satchel.settings),
     ]
     checks += [
         # What was held back was asked for.
@@ -109,6 +110,20 @@ async def examine(satchel: Satchel) -> tuple[Check, ...]:
     checks += _skills(satchel)
     checks += [_mcp_server(status) for status in await satchel.mcp.refresh(_MOST_MCP_S)]
     return tuple(checks)
+
+
+def _keys(settings: Settings) -> list[Check]:
+    """Where the keys lie, and whether they can be had."""
+    return [
+        Check(
+            part="keys",
+            state="warning" if settings.secret(name) is None else "ok",
+            text=f"{name} is in {settings.stored.get(name, 'the environment')}."
+            if settings.secret(name) is not None
+            else f"{settings.why_no_secret(name)}.",
+        )
+        for name in sorted(settings.secrets)
+    ]
 
 
 async def _external(satchel: Satchel) -> Check:

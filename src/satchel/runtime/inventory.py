@@ -129,7 +129,7 @@ async def _models_of(provider: ProviderSettings, settings: Settings) -> Provider
     if provider.env_api_key and settings.secret(provider.env_api_key) is None and provider.builtin:
         moved = f"providers.{provider.name}.base_url" in settings.sources
         if not moved:
-            return tell(state="not set up", reason=f"{provider.env_api_key} is not set")
+            return tell(state="not set up", reason=settings.why_no_secret(provider.env_api_key))
     try:
         names = await available_models(provider, settings)
     except SatchelError as error:

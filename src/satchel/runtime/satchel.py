@@ -168,6 +168,8 @@ class Satchel:
         """
         given = None if model is None or isinstance(model, str) else FunctionModel.of(model)
         settings = load(process_environ(), cwd=Path.cwd()) if settings is None else settings
+        if settings.stored:  # a keyring may wait for its password; later, nothing waits for it
+            await anyio.to_thread.run_sync(dict, settings.secrets)
         # No other process has a model or an embedder that the program passed.
         can_leave = given is None and isinstance(embedder, str | None) and can_leave_work(settings)
         is_here = upkeep in ("here", "here_then_worker") or (upkeep == "worker" and not can_leave)

@@ -9,18 +9,18 @@ from pathlib import Path
 import anyio
 import httpx2
 import pytest
-from keyring.backend import KeyringBackend
-from keyring.errors import KeyringLocked
 
 from satchel.clock import ManualClock
 from satchel.config import McpServerSettings
+from satchel.config.keyrings import KeyringStore
 from satchel.errors import Refused, SatchelError, StorageError
 from satchel.tools.mcp import LoginStore
 from satchel.tools.mcp.guard import Reach
-from satchel.tools.mcp.logins import KeyringStore, Login
+from satchel.tools.mcp.logins import Login
 from satchel.tools.mcp.oauth import Tokens, log_in
 from satchel.tools.mcp.redirects import listening
 from tests.requirements import requirement
+from tests.rings import Ring
 from tests.tools.mcp.conftest import Open
 from tests.tools.mcp.guarded import Guarded, guarded
 
@@ -71,37 +71,6 @@ async def test_a_login_leads_no_further_inside_than_its_server_is(
 async def test_a_host_without_an_address_is_named() -> None:
     with pytest.raises(SatchelError, match="nowhere has no address: no such name"):
         await Reach("https://public/mcp", resolve=resolve).check(httpx2.URL("https://nowhere/token"))
-
-
-class Ring(KeyringBackend):
-    """A keyring in memory, which may be locked."""
-
-    priority = 5
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.kept: dict[tuple[str, str], str] = {}
-        self.is_locked = False
-
-    @property
-    def name(self) -> str:
-        return "ring"
-
-    def get_password(self, service: str, username: str) -> str | None:
-        self._check()
-        return self.kept.get((service, username))
-
-    def set_password(self, service: str, username: str, password: str) -> None:
-        self._check()
-        self.kept[service, username] = password
-
-    def delete_password(self, service: str, username: str) -> None:
-        self._check()
-        del self.kept[service, username]
-
-    def _check(self) -> None:
-        if self.is_locked:
-            raise KeyringLocked("locked; the secret was hunter2")
 
 
 ENTRY = McpServerSettings(name="t", url="https://mcp.example/mcp")

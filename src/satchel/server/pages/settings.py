@@ -254,13 +254,14 @@ _BY_KEY: Final = {setting.key: setting for setting in _OWN}
 
 def _now(running: Settings) -> Settings:
     """The settings that the next start would read."""
-    environ = {**running.environ, **{k: v for k, v in running.secrets.items() if k not in running.stored}}
-    given = {
+    given = (name for name in running.secrets if name not in running.stored)
+    environ = {**running.environ, **{name: running.secrets[name] for name in given}}
+    overrides = {
         key: _value(running, key)
         for key, source in running.sources.items()
         if source == _COMMAND_LINE and key in _BY_KEY
     }
-    return load(environ, cwd=running.cwd, home=running.home, overrides=given)
+    return load(environ, cwd=running.cwd, home=running.home, overrides=overrides)
 
 
 def _running(service: Service) -> Settings:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import anyio.to_thread
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
+from satchel.config.keys import place_of_new_keys
 from satchel.errors import SatchelError
 from satchel.runtime.model_setup import ModelWish, find_models, set_up_model
 from satchel.server.pages.rendering import Saying, form_of
@@ -34,6 +36,7 @@ async def _page(
         title="Set up a model",
         status=422 if problem else 200,
         found=await find_models(settings),
+        keys_go_to=await anyio.to_thread.run_sync(place_of_new_keys),
         problem=problem,
         given=given,
         fixed_by=source if source in ("the command line", "SATCHEL_MODEL") else "",
