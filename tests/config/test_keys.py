@@ -12,6 +12,7 @@ import pytest
 
 from satchel.config import Settings, keys, load, show_settings
 from satchel.config.keys import KEYS_FILE, store_key, store_values, stored_keys
+from satchel.errors import ConfigError
 from satchel.runtime import health
 from tests.requirements import requirement
 from tests.rings import Ring
@@ -93,8 +94,8 @@ def test_a_file_of_an_earlier_version_and_one_that_is_damaged(tmp_path: Path) ->
     assert dict(stored_keys(tmp_path)) == {NAME: KEY}
     for text in ("[]", '{"A": 1}', '{"A": {}}', "{"):
         path.write_text(text)
-        with pytest.raises(keys.ConfigError, match=r"is damaged\. Remove it"):
+        with pytest.raises(ConfigError, match=r"is damaged\. Remove it"):
             stored_keys(tmp_path)
     path.chmod(0o644)
-    with pytest.raises(keys.ConfigError, match="Others can read"):
+    with pytest.raises(ConfigError, match="Others can read"):
         stored_keys(tmp_path)
