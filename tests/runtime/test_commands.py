@@ -96,6 +96,7 @@ async def test_commands_return_what_they_found_and_print_nothing(
         assert "The next request has about 0 tokens of it, 0 of them from memory." in await face.lines(
             "/context"
         )  # as others call it
+        assert await face.lines("/plan") == await face.lines("/mode plan")
         assert "nothing to summarise" in await face.lines("/compact")
         with pytest.raises(UsageError, match="nothing to name"):
             await face.run("/rename Dinner")

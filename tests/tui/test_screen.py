@@ -12,7 +12,7 @@ from pathlib import Path
 import anyio
 import pytest
 from textual.app import App, ComposeResult
-from textual.events import Paste
+from textual.events import Key, Paste
 from textual.geometry import Size
 from textual.strip import Strip
 from textual.widget import Widget
@@ -84,6 +84,7 @@ PICTURE = """\
         ("y", "once", "allowed once"),
         ("s", "session", "allowed for this conversation"),
         ("n", "no", "refused"),
+        ("yes", "once", "allowed once"),
     ],
 )
 async def test_a_key_answers_a_permission_question(
@@ -96,13 +97,15 @@ async def test_a_key_answers_a_permission_question(
         assert "bash  echo hi" in hands.text
         assert "Waits for you" in hands.text
         await hands.until(lambda: isinstance(hands.app.focused, parts.QuestionPrompt))
-        await hands.pilot.press(keys)  # typed before anybody can have seen the question
+        await hands.pilot.press(*keys)  # typed before anybody can have seen the question
         await hands.pilot.pause()
         assert hands.app.session.open_questions
         await hands.asked()
-        await hands.pilot.press(keys)
+        for key in keys:  # as fast as they can be typed
+            hands.app.focused.post_message(Key(key, key))
         await hands.see("Finished.")
         assert f"? {said}" in hands.text
+        assert "answered already" not in hands.text
         assert "Satchel wants to run" not in hands.text
         assert hands.app.session.open_questions == ()
 

@@ -212,12 +212,13 @@ def find_command(text: str) -> tuple[SlashCommand, str] | None:
     if found is None:
         return None
     name = found[1].lower()
-    command = COMMANDS.get(_ELSEWHERE.get(name, name))
+    known, _, first = _ELSEWHERE.get(name, name).partition(" ")
+    command = COMMANDS.get(known)
     if command is None:
         close = [known for known in COMMANDS if known.startswith(name[:3])]
         hint = f" Did you mean /{close[0]}?" if close else " /help lists the commands."
         raise UsageError(f"There is no command /{name}.{hint}")
-    return command, text[found.end() :].strip()
+    return command, f"{first} {text[found.end() :]}".strip()
 
 
 async def run_command(context: CommandContext, command: SlashCommand, rest: str) -> CommandResult:
@@ -859,7 +860,7 @@ def _mode_names(_satchel: Satchel, _session: Session) -> Iterable[str]:
     return get_args(Mode)
 
 
-_ELSEWHERE: Final = {"clear": "new", "context": "usage", "cost": "usage"}
+_ELSEWHERE: Final = {"clear": "new", "context": "usage", "cost": "usage", "plan": "mode plan"}
 """What other agents call them."""
 COMMANDS: Mapping[str, SlashCommand] = {
     command.name: command

@@ -386,6 +386,7 @@ class QuestionPrompt(Waiting, can_focus=True):
         """`monotonic_s` tells how long it has been on the screen."""
         super().__init__()
         self.question = question
+        self.is_answered = False
         self._monotonic_s = monotonic_s
         self._shown_s = monotonic_s()
         self._chosen = set(range(len(question.calls)))

@@ -563,14 +563,18 @@ class ConversationScreen(App[int]):
         (waiting or self._composer).focus()
 
     async def on_answer_given(self, event: AnswerGiven) -> None:
-        """The user has answered a question."""
+        """The user has answered a question. What comes before the first answer has arrived is none, as in "yes"."""
         question = event.ask.question
+        if event.ask.is_answered:
+            return
+        event.ask.is_answered = True
         try:
             if event.consents is not None:
                 await self.session.answer(question.id, consent=event.consents, words=event.words, by=_NAME)
             else:
                 await self.session.answer(question.id, event.text, by=_NAME)
         except SatchelError as error:
+            event.ask.is_answered = False
             self._tell(f"△ {error}", "warn")
             self._sync()
 
