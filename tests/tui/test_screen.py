@@ -101,8 +101,9 @@ async def test_a_key_answers_a_permission_question(
         await hands.pilot.pause()
         assert hands.app.session.open_questions
         await hands.asked()
+        asks = hands.app.query_one(parts.QuestionPrompt)
         for key in keys:  # as fast as they can be typed
-            hands.app.focused.post_message(Key(key, key))
+            asks.post_message(Key(key, key))
         await hands.see("Finished.")
         assert f"? {said}" in hands.text
         assert "answered already" not in hands.text
