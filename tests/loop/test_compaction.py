@@ -88,6 +88,12 @@ async def test_older_messages_become_a_summary_that_the_model_writes_with_the_fo
     assert history_problems(event.messages) == []
 
 
+async def test_nothing_is_dropped_when_the_user_asks_for_a_summary_and_the_model_fails() -> None:
+    model = ScriptedModel([ModelUnavailable("It is down.")])
+    with pytest.raises(ModelUnavailable, match="It is down"):
+        await compact(TALK, model=model, turn=3, trigger="manual", emit=nothing, estimator=TokenEstimator())
+
+
 async def test_a_summary_that_fails_with_pictures_is_asked_for_without_them() -> None:
     model = ScriptedModel([ContextOverflow("Too long."), Reply(text="Mara.")], context_window=10_000)
     boiler = FileBlock(sha256="a" * 64, media_type="image/png", name="boiler.png", size=3)

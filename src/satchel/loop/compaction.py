@@ -72,7 +72,7 @@ async def compact(
     """Replace older messages with a summary that the model writes.
 
     The newest messages and the user's last words stay as they are. A call is never separated from its result. With the
-    model "none", or if the model fails, the oldest messages are dropped and a note says so.
+    model "none", or if the model fails where the window is full, the oldest messages are dropped and a note says so.
 
     Args:
         messages: A valid history (see `Conversation.messages`). Calls that are open stay open.
@@ -92,6 +92,9 @@ async def compact(
 
     Returns:
         The event, whose `messages` are the new history, for the caller to emit; None if nothing can be dropped.
+
+    Raises:
+        ModelError: The user asked for the summary, and the model fails to write it.
     """
     before_size = _size(messages)
     messages = _with_last_words_apart(messages)
@@ -118,6 +121,8 @@ async def compact(
                 read_file=read_file,
             )
         except ModelError as error:
+            if trigger == "manual":  # what the user wants shorter fits still
+                raise
             text = f"The model could not summarise the older messages, so they were dropped: {error}"
             await emit(Notice(part="compaction", text=text))
     note = _summary_note(summary) if summary else _dropped_note(older)

@@ -128,6 +128,9 @@ async def compact_now(
 
     Returns:
         What was done; None where there is nothing to leave out.
+
+    Raises:
+        ModelError: The model fails to write the summary; nothing was left out.
     """
     emitter = Emitter(emit, limit_s=limits.emit_timeout_s, apply=conversation.apply)
     chain = HookChain(hooks, emitter=emitter, limit_s=limits.hook_timeout_s)
