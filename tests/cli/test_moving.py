@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 import json
+import sys
+from io import StringIO
 from pathlib import Path
 
+import pytest
+from rich.console import Console
+from rich.progress import Progress
+
+from satchel.cli.home import FetchLine
 from tests.cli.conftest import Run
 from tests.requirements import requirement
 
@@ -83,3 +90,20 @@ def test_a_backup_brings_back_what_was_there(run: Run, tmp_path: Path) -> None:
     assert [one["content"] for one in run("memory", "list", "--json").json] == ["Ann likes tea"]
     assert Path(done["aside"]).is_dir()
     assert run("restore", str(tmp_path / "none"), "--yes").code == 3
+
+
+def test_what_fetching_a_model_says_stands_once_above_the_bar_of_an_import(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    shown = StringIO()
+    monkeypatch.setattr(sys, "stderr", shown)
+    line = FetchLine()
+    with Progress(console=Console(file=shown, force_terminal=True)):
+        for percent in range(1, 100):
+            line("downloading", percent, 100)
+    assert shown.getvalue().count("embedding model: downloading") == 1
+    line("checking", 1, 100)  # without a bar, the line changes
+    line("checking", 2, 100)
+    assert shown.getvalue().endswith(
+        "\r\x1b[Kembedding model: checking 1 %\r\x1b[Kembedding model: checking 2 %"
+    )

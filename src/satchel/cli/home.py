@@ -59,10 +59,12 @@ class FetchLine:
     def __init__(self, *, once: bool = False) -> None:
         self._once = once
         self._shown = ""
+        self._stream = sys.stderr
 
     def __call__(self, what: str, done: int, total: int) -> None:
         """Show the step, the bytes done, and the bytes in total (0: unknown). Called from another thread."""
-        if self._once:
+        # A progress bar of rich takes the place of the stream, and lets each line stand above itself.
+        if self._once or sys.stderr is not self._stream:
             if not self._shown:
                 self._shown = (
                     f"embedding model: {what} {total / 1e6:.0f} MB, only once. You can continue meanwhile."

@@ -153,7 +153,7 @@ def _bar() -> Iterator[Callable[[TransferProgress], None]]:
 
     columns = (
         TextColumn("{task.description}"),
-        BarColumn(),
+        BarColumn(bar_width=10),
         DownloadColumn(),
         TimeRemainingColumn(),
         TextColumn("{task.fields[counts]}"),
@@ -164,10 +164,10 @@ def _bar() -> Iterator[Callable[[TransferProgress], None]]:
         def show(at: TransferProgress) -> None:
             progress.update(
                 task,
-                description=plain(at.file)[-40:],
+                description=plain(at.file)[-18:],
                 completed=at.done_bytes,
                 total=at.total_bytes,
-                counts=f"{at.conversations:,} read, {at.new:,} new, {at.known:,} known, {at.skipped:,} skipped",
+                counts=f"{at.conversations:,} read, {at.new:,} new, {at.known:,} known",
             )
 
         yield show
