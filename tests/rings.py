@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import keyring
 from keyring.backend import KeyringBackend
 from keyring.errors import KeyringLocked
 
@@ -35,3 +39,14 @@ class Ring(KeyringBackend):
     def _check(self) -> None:
         if self.is_locked:
             raise KeyringLocked("locked; the secret was hunter2")
+
+
+@contextmanager
+def ringed() -> Iterator[Ring]:
+    """While this is open, the machine has this keyring."""
+    before, ring = keyring.get_keyring(), Ring()
+    keyring.set_keyring(ring)
+    try:
+        yield ring
+    finally:
+        keyring.set_keyring(before)

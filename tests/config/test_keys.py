@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from threading import Event
 
-import keyring
 import pytest
 
 from satchel.config import Settings, keys, load, show_settings
@@ -15,7 +14,7 @@ from satchel.config.keys import KEYS_FILE, store_key, store_values, stored_keys
 from satchel.errors import ConfigError
 from satchel.runtime import health
 from tests.requirements import requirement
-from tests.rings import Ring
+from tests.rings import Ring, ringed
 
 NAME = "ANTHROPIC_API_KEY"
 KEY = "sk-ant-0123456789"
@@ -23,10 +22,8 @@ KEY = "sk-ant-0123456789"
 
 @pytest.fixture
 def ring() -> Iterator[Ring]:
-    before, ring = keyring.get_keyring(), Ring()
-    keyring.set_keyring(ring)
-    yield ring
-    keyring.set_keyring(before)
+    with ringed() as ring:
+        yield ring
 
 
 def settings_of(home: Path, **environ: str) -> Settings:

@@ -19,6 +19,7 @@ from tests.cli.conftest import serving as endpoint
 from tests.cli.test_chat import models_at
 from tests.models.loopback import Loopback
 from tests.requirements import requirement
+from tests.rings import ringed
 from tests.server.browsers import browser, open_page, send, words_of
 from tests.server.world import World, chat, serving
 
@@ -95,6 +96,17 @@ def test_a_model_is_tried_kept_and_answers_the_next_message_of_an_open_session(
         assert "Saved: model. Used from now on." in words_of(open_page(client, "/settings"))
         chat(program, "And you?")
         assert model.asked[-1].body["model"] == "m-1"
+        # Where there is a keyring, a key goes there, and the pages say so.
+        with ringed() as ring:
+            assert "A key is kept in the keyring ring" in words_of(open_page(client, "/setup"))
+            assert send(client, page, "/setup", form_of(model)).status_code == 303
+            assert list(ring.kept.values()) == [KEY]
+            assert KEY not in (world.home / "keys.json").read_text()
+            assert "in the keyring ring" in words_of(open_page(client, "/settings?section=model"))
+            send(client, open_page(client, "/doctor"), "/doctor")
+            assert f"{variable} is in the keyring ring." in words_of(open_page(client, "/doctor"))
+            chat(program, "And now?")
+            assert send(client, page, "/setup", {"found": "1", "model": f"{name}:m-2"}).status_code == 303
         for bad in ("file:///etc/passwd", "javascript:x", "models.example.org:443", "8.8.8.8"):
             answer = send(client, page, "/setup", {"base_url": bad})
             assert "must begin with http" in answer.text

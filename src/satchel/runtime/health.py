@@ -86,7 +86,7 @@ async def examine(satchel: Satchel) -> tuple[Check, ...]:
         Check(part="program", state="ok", text=f"Satchel {__version__}, Python {platform.python_version()}"),
         _home(satchel.settings.home),
         *_project(satchel.settings),
-        *_keys(satchel.settings),
+        *_keys(satchel.parts.models.settings),
     ]
     checks += [
         # What was held back was asked for.

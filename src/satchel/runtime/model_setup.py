@@ -16,7 +16,7 @@ import anyio.to_thread
 from satchel.addresses import host_and_port, is_public
 from satchel.clock import Clock
 from satchel.config import ProviderSettings, Settings, set_value
-from satchel.config.keys import store_key
+from satchel.config.keys import store_key, stored_keys
 from satchel.config.plugins import plugin_providers
 from satchel.config.providers import builtin_providers
 from satchel.errors import ModelAuthError, UsageError
@@ -141,8 +141,9 @@ async def set_up_model(settings: Settings, wish: ModelWish, *, clock: Clock) -> 
         model = wish.model or await default_model(provider, tried)
     name = f"{provider.name}:{model}"
     await greet(name, tried, clock=clock, limit_s=_MOST_ANSWER_S)
-    await anyio.to_thread.run_sync(partial(_keep, tried, provider, wish, name))
-    return replace(tried, model=name), name
+    place = await anyio.to_thread.run_sync(partial(_keep, tried, provider, wish, name))
+    kept = {provider.env_api_key: place} if wish.key else {}
+    return replace(tried, model=name, stored={**settings.stored, **kept}), name
 
 
 def _provider_of(settings: Settings, wish: ModelWish) -> ProviderSettings:
@@ -196,7 +197,8 @@ def _with_scheme(address: str) -> str:
     return f"http://{address}" if is_near else address
 
 
-def _keep(settings: Settings, provider: ProviderSettings, wish: ModelWish, name: str) -> None:
+def _keep(settings: Settings, provider: ProviderSettings, wish: ModelWish, name: str) -> str:
+    """Write it all; returns where the key is."""
     path = settings.config_path
     if wish.key:
         store_key(settings.home, provider.env_api_key, wish.key)
@@ -205,3 +207,4 @@ def _keep(settings: Settings, provider: ProviderSettings, wish: ModelWish, name:
         set_value(path, f"providers.{provider.name}.base_url", provider.base_url)
         set_value(path, f"providers.{provider.name}.env_api_key", provider.env_api_key or None)
     set_value(path, "model", name, providers=settings.providers)
+    return stored_keys(settings.home).place(provider.env_api_key)

@@ -241,7 +241,7 @@ async def _page(
             after=choice.at(choice.start + _MOST_SHOWN) if choice.start + _MOST_SHOWN < len(found) else "",
         ),
         pages=_found_pages(choice.q),
-        keys=[entry for entry in show_settings(running) if entry.key.endswith(".env_api_key")],
+        keys=[entry for entry in shown if entry.key.endswith(".env_api_key")],
         providers=_named(shown, "providers."),
         project=running.project,
         project_trusted=running.project_trusted,
