@@ -20,12 +20,12 @@ from pillow_heif import register_heif_opener
 
 from satchel.errors import UsageError
 from satchel.messages import FileBlock
-from satchel.models.files import MOST_PICTURE, part_of
+from satchel.models.files import MOST_PICTURE, SMALL_BYTES, part_of
 from satchel.sandbox.port import RunSpec, Status
 from satchel.sessions.attachments import MOST_BYTES, Uploads
 from satchel.tools.documents.texts import write_texts
 from satchel.tools.kept import keep, kept_path, media_type_of, with_text_size
-from satchel.tools.pictures.shrinking import SMALL_BYTES, make_smaller
+from satchel.tools.pictures.shrinking import make_smaller
 from tests.cli.test_documents import pdf
 from tests.requirements import requirement
 from tests.server.browsers import browser, open_page
@@ -247,6 +247,56 @@ def test_photos_of_phones_and_scans_reach_the_model_and_the_page_as_jpegs(
         shown = f"/chat/{id}/attached/{file.small_twin.file_name}"
         assert f'<img src="{shown}"' in page
         assert client.get(shown).headers["content-type"] == "image/jpeg"
+
+
+@requirement("content:smaller")
+def test_pictures_that_some_provider_does_not_take_are_sent_as_jpegs_and_shown_as_they_are(
+    world: World, client: httpx2.Client
+) -> None:
+    pictures = {}
+    for kind in ("GIF", "WEBP"):
+        Image.new("RGB", (32, 24), (200, 30, 30)).save(out := io.BytesIO(), kind)
+        pictures[f"cat.{kind.lower()}"] = out.getvalue()
+    files = [sent(client, content, name) for name, content in pictures.items()]
+    id = chat(client, "A cat that moves.", attachments=files)[0].data["sessionId"]
+    model: Any = world.satchel.parts.models.given
+    request = next(r for r in reversed(model.requests) if "A cat that moves." in r.messages[-1].text)
+    for file in request.messages[-1].files:
+        assert part_of(file, request.read_file, takes="all").media_type == "image/jpeg"
+        assert client.get(f"/chat/{id}/attached/{file.file_name}").content == pictures[file.name]
+
+
+@requirement("content:smaller")
+@pytest.mark.anyio
+async def test_pictures_are_made_smaller_in_one_run_and_one_that_ends_it_keeps_no_other_out(
+    tmp_path: Path,
+) -> None:
+    runs: list[list[str]] = []
+
+    class Box:
+        async def run(self, spec: RunSpec) -> Any:
+            names = [Path(path).name for path in spec.entry.args["paths"]]  # type: ignore[union-attr]
+            runs.append([name.rpartition("-")[2] for name in names])
+            if "bomb.webp" in runs[-1]:
+                return SimpleNamespace(status=Status.MEMORY, result=None, error="It took too much memory.")
+            jpeg = base64.b64encode(b"\xff\xd8\xff").decode()
+            answer = [{"jpeg": jpeg}, {"error": "It is damaged."}][: len(names)]
+            return SimpleNamespace(status=Status.OK, result=json.dumps(answer))
+
+    async def sandbox() -> Any:
+        return Box()
+
+    webp = b"RIFF0000WEBP"
+    good, bad, bomb = (
+        keep(tmp_path, name, webp + name.encode()) for name in ("a.webp", "b.webp", "bomb.webp")
+    )
+    assert await make_smaller([good, replace(bad, media_type="image/tiff"), good], tmp_path, sandbox) == [
+        "b.webp is image/tiff, which some providers don't take, and was not converted. It is damaged."
+    ]
+    kept_path(tmp_path, good.small_twin).unlink()
+    assert await make_smaller([bomb, good], tmp_path, sandbox) == []
+    assert kept_path(tmp_path, good.small_twin).exists()
+    assert runs == [["a.webp", "b.webp"], ["bomb.webp", "a.webp"], ["bomb.webp"], ["a.webp"]]
 
 
 @requirement("content:smaller")
