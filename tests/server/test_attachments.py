@@ -6,6 +6,7 @@ import base64
 import io
 import json
 import random
+import zipfile
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -201,6 +202,44 @@ def test_the_log_is_read_again_with_its_files(world: World, client: httpx2.Clien
     id = chat(client, "Once more.", attachments=[sent(client, PNG, "again.png")])[0].data["sessionId"]
     shown = world.call(lambda: world.satchel.sessions.export(id, form="markdown"))
     assert "*Attached: again.png (image/png)*" in shown
+
+
+@requirement("content:attachments", "sessions:export")
+def test_a_zip_holds_the_conversation_with_its_files_and_nothing_else_in_their_place(
+    world: World, client: httpx2.Client
+) -> None:
+    files = [
+        sent(client, PNG, "my [boiler].png"),
+        sent(client, b"a,b\n", "t.csv"),
+        sent(client, b"c", "gone.txt"),
+    ]
+    id = chat(client, "All of it.", attachments=files)[0].data["sessionId"]
+    picture, table, gone = asked(world, "All of it.")
+    info = world.call(world.satchel.sessions.info, id)
+    lost = kept_path(info.path.with_suffix(".spill"), gone)
+    lost.unlink()
+    lost.symlink_to(world.home / "token")
+    with browser(world) as page:
+        [link] = open_page(page, f"/chat/{id}").xpath("//a[text()='export']/@href")
+        answer = page.get(link)
+    assert answer.headers["content-disposition"] == f'attachment; filename="satchel-{id}.zip"'
+    with zipfile.ZipFile(io.BytesIO(answer.content)) as archive:
+        assert archive.testzip() is None
+        assert sorted(archive.namelist()) == sorted(
+            [
+                "conversation.json",
+                "conversation.md",
+                f"files/{picture.file_name}",
+                f"files/{table.file_name}",
+            ]
+        )
+        assert archive.read(f"files/{picture.file_name}") == PNG
+        words = archive.read("conversation.md").decode()
+        assert json.loads(archive.read("conversation.json"))["id"] == id
+    assert f"*Attached: ![my \\[boiler\\].png](files/{picture.file_name}) (image/png)*" in words
+    assert f"*Attached: [t.csv](files/{table.file_name}) (text/plain)*" in words
+    assert "*Attached: gone.txt (text/plain)*" in words
+    assert not [path for path in world.home.iterdir() if path.name.startswith("tmp")]
 
 
 @requirement("content:attachments")
