@@ -329,11 +329,15 @@ async def test_pictures_are_made_smaller_in_one_run_and_one_that_ends_it_keeps_n
     good, bad, bomb = (
         keep(tmp_path, name, webp + name.encode()) for name in ("a.webp", "b.webp", "bomb.webp")
     )
-    assert await make_smaller([good, replace(bad, media_type="image/tiff"), good], tmp_path, sandbox) == [
-        "b.webp is image/tiff, which some providers don't take, and was not converted. It is damaged."
+    assert await make_smaller([good, bad, good], tmp_path, sandbox) == [
+        "b.webp can't be shown to models. It is damaged."
     ]
+    shown = part_of(bad, lambda file: kept_path(tmp_path, file).read_bytes(), takes="all")
+    assert shown.content == "[b.webp: image/webp. It can't be read as a picture.]"
     kept_path(tmp_path, good.small_twin).unlink()
-    assert await make_smaller([bomb, good], tmp_path, sandbox) == []
+    assert await make_smaller([bomb, good], tmp_path, sandbox) == [
+        "bomb.webp can't be shown to models. It takes more memory than a picture may use."
+    ]
     assert kept_path(tmp_path, good.small_twin).exists()
     assert runs == [["a.webp", "b.webp"], ["bomb.webp", "a.webp"], ["bomb.webp"], ["a.webp"]]
 
@@ -359,9 +363,11 @@ def test_a_large_picture_reaches_models_as_a_smaller_one_and_leaves_nothing(
         with Image.open(io.BytesIO(content := base64.b64decode(part.content))) as small:
             assert (small.size, len(content) <= SMALL_BYTES) == (size, True)
     other = part_of(broken, request.read_file, takes="all")
-    assert "more than the 3.7 MB that you can be sent" in other.content
+    assert other.content == "[broken.png: image/png. It can't be read as a picture.]"
     [notice] = [one for one in world.satchel.notices if one.part == "pictures"]
-    assert notice.text.startswith("broken.png has 4 MB, which some providers don't take")
+    assert notice.text.startswith(
+        "broken.png can't be shown to models. It is damaged, or has too many pixels"
+    )
     branch = world.call(world.satchel.sessions.branch, id, 2)
     assert len([path for path in files_of(world) if path.name.endswith("large.png.small.jpg")]) == 2, branch
     memory = world.satchel.memory

@@ -69,8 +69,11 @@ def part_of(file: FileBlock, read: FileReader | None, *, takes: Takes) -> FilePa
             if twin := read(file.text_twin):
                 return FilePart(kind="text", content=f"[{file.name}: {twin.decode('utf-8', 'replace')}]")
             return _sentence(file, "You can't see pictures here.")
-        if small := read(file.small_twin):
+        small = read(file.small_twin)
+        if small:
             return _encoded(file.small_twin, "picture", small)
+        if small is not None:
+            return _sentence(file, "It can't be read as a picture.")
         if not file.is_image:
             return _sentence(file, "You can't be shown pictures of this format.")
         if len(content) > MOST_PICTURE:

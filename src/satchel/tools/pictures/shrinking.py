@@ -34,26 +34,36 @@ async def make_smaller(
 ) -> list[str]:
     """Put a JPEG beside each picture of a session that is large or that some provider doesn't take; models get that.
 
+    Beside one that can't be read stands an empty file instead: no model is sent it, because a refusal would count as
+    one of all pictures.
+
     Returns:
         Why there is no JPEG of a picture, a sentence for each.
     """
     troubles = []
     large = [file for file in dict.fromkeys(files) if await run_sync(_needs_one, spill_dir, file)]
-    for file, small in zip(large, await _shrunk(large, spill_dir, sandbox), strict=True):
-        why = small
-        if isinstance(small, bytes):
-            try:
+    for file, made in zip(large, await _shrunk(large, spill_dir, sandbox), strict=True):
+        why: Exception | None = None if isinstance(made, bytes) else made
+        try:
+            if isinstance(made, bytes | _Unreadable):
+                small = made if isinstance(made, bytes) else b""
                 await run_sync(write_kept, kept_path(spill_dir, file.small_twin), small)
-                continue
-            except OSError as error:
-                why = str(error)
-        if file.is_image and file.size <= MOST_PICTURE:
-            continue  # models get it as it is
-        what = f"has {file.size / 1_000_000:.3g} MB" if file.is_image else f"is {file.media_type}"
-        troubles.append(
-            f"{file.name} {what}, which some providers don't take, and was not converted. {why!s}"
-        )
+        except OSError as error:
+            why = error
+        if isinstance(why, _Unreadable):
+            troubles.append(f"{file.name} can't be shown to models. {why}")
+        elif why is not None and (
+            not file.is_image or file.size > MOST_PICTURE
+        ):  # others are sent as they are
+            what = f"has {file.size / 1_000_000:.3g} MB" if file.is_image else f"is {file.media_type}"
+            troubles.append(
+                f"{file.name} {what}, which some providers don't take, and was not converted. {why}"
+            )
     return troubles
+
+
+class _Unreadable(Exception):
+    """It is no picture, or one that takes too much to read."""
 
 
 def _needs_one(spill_dir: Path, file: FileBlock) -> bool:
@@ -73,7 +83,7 @@ def _needs_one(spill_dir: Path, file: FileBlock) -> bool:
 
 async def _shrunk(
     files: Sequence[FileBlock], spill_dir: Path, sandbox: Callable[[], Awaitable[Sandbox]]
-) -> list[bytes | str]:
+) -> list[bytes | Exception]:
     """The smaller picture of each, or why there is none. One run makes all, because one takes long to start."""
     if not files:
         return []
@@ -81,7 +91,7 @@ async def _shrunk(
     lacks_heif = find_spec("pillow_heif") is None and any(file.media_type in HEIF for file in files)
     try:
         if found is None or found.origin is None or lacks_heif:
-            raise ValueError(f"A package is missing. Type: {install_extra('documents')}")
+            raise ImportError(f"A package is missing. Type: {install_extra('documents')}")
         paths = [await run_sync(kept_path(spill_dir, file).resolve) for file in files]
         for path in paths:
             # The sandbox of a root user is another user. The home around the file stays closed to others.
@@ -93,17 +103,19 @@ async def _shrunk(
         layer = Path(found.origin).parents[1]
         spec = RunSpec(entry=entry, layer=layer, limits=_LIMITS, read_only=tuple(paths))
         result = await (await sandbox()).run(spec)
+        if result.status is Status.MEMORY:
+            raise _Unreadable("It takes more memory than a picture may use.")
         if result.status is not Status.OK or result.result is None:
             raise ValueError(str(result.error))
         return [_checked(answer) for answer in json.loads(result.result)]
-    except (SandboxError, OSError, ValueError) as error:
+    except (SandboxError, OSError, ImportError, ValueError, _Unreadable) as error:
         if len(files) == 1:
-            return [str(error)]
-        # One that ends the run, for its memory or its time, keeps the others from nothing.
+            return [error]
+        # One that ends the run, for its memory or its time, keeps no other out.
         return [small for file in files for small in await _shrunk([file], spill_dir, sandbox)]
 
 
-def _checked(answer: Mapping[str, str]) -> bytes | str:
+def _checked(answer: Mapping[str, str]) -> bytes | Exception:
     """Only that it is a JPEG is trusted: models and browsers get it as one."""
     content = base64.b64decode(answer.get("jpeg", ""))
-    return content if content.startswith(b"\xff\xd8\xff") else answer.get("error", "It was not read.")
+    return content if content.startswith(b"\xff\xd8\xff") else _Unreadable(answer.get("error", ""))
