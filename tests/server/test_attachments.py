@@ -100,19 +100,27 @@ def test_a_model_that_takes_no_documents_gets_what_an_attached_one_says(
     letter.save(out := io.BytesIO())
     files = [sent(client, out.getvalue(), "w.docx"), sent(client, pdf(["Close the valve."]), "a paper")]
     files.append(sent(client, b"PK\3\4", "x.docx"))
+    files.append(sent(client, pdf(["Hidden."], password="secret"), "locked.pdf"))
     chat(client, "How long is it covered?", attachments=files)
     model: Any = world.satchel.parts.models.given
     request = next(r for r in reversed(model.requests) if "How long" in r.messages[-1].text)
-    assert [file.text_size for file in request.messages[-1].files] == [53, 37, 0]
-    word, paper, _ = (
+    assert [file.text_size for file in request.messages[-1].files] == [53, 37, 0, 0]
+    word, paper, _, locked = (
         part_of(file, request.read_file, takes="pictures") for file in request.messages[-1].files
     )
     assert word.content == "[w.docx]\n[Warranty]\nThe compressor is covered for nine years.\n"
     assert paper.content == "[a paper]\n[page 1: Chapter 1]\nClose the valve.\n"
-    [notice] = [one for one in world.satchel.notices if one.part == "documents"]
-    assert notice.text.startswith(
+    # No model is sent what none can read: its refusal would count as one of all documents.
+    assert locked.content == "[locked.pdf: application/pdf. It can't be read: it is locked or damaged.]"
+    assert part_of(request.messages[-1].files[-1], request.read_file, takes="all") == locked
+    told = [one.text for one in world.satchel.notices if one.part == "documents"]
+    assert told[0].startswith(
         "The model can't be sent what x.docx says. x.docx could not be read. It is damaged"
     )
+    assert told[1:] == [
+        "The model can't be sent what locked.pdf says. locked.pdf could not be read. It is encrypted and needs a "
+        "password."
+    ]
 
 
 @requirement("content:attachments:documents")

@@ -80,9 +80,12 @@ def part_of(file: FileBlock, read: FileReader | None, *, takes: Takes) -> FilePa
             most = f"{MOST_PICTURE / 1_000_000:.3g} MB"
             return _sentence(file, f"The picture has more than the {most} that you can be sent.")
         return _encoded(file, "picture", content)
-    if file.media_type == "application/pdf" and takes == "all":
-        return _encoded(file, "document", content)
     text = content if file.media_type.startswith("text/") else read(file.text_twin)
+    if file.media_type == "application/pdf":
+        if text == b"":
+            return _sentence(file, "It can't be read: it is locked or damaged.")
+        if takes == "all":
+            return _encoded(file, "document", content)
     if text is not None:
         shown = cut_text(
             text.decode("utf-8", "replace"), MOST_TEXT, what="more characters; a tool can read them"
