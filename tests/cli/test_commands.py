@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -245,6 +246,12 @@ def test_sessions_are_listed_shown_searched_exported_and_deleted(run: Run, tmp_p
     assert (tmp_path / "work" / "out.md").read_text().startswith(f"# {SHELLFISH}\n")
     assert run("session", "export", id, "-o", "out.md").code == 2
     assert json.loads(run("session", "export", id, "--format", "json").out)["id"] == id
+    assert run("session", "export", id, "--format", "zip").code == 2
+    assert run("session", "export", id, "--format", "zip", "-o", "out.zip").code == 0
+    with zipfile.ZipFile(tmp_path / "work" / "out.zip") as archive:
+        assert archive.namelist() == ["conversation.md", "conversation.json"]
+    assert run("session", "export", "nope", "--format", "zip", "-o", "none.zip").code == 3
+    assert not (tmp_path / "work" / "none.zip").exists()
 
     assert run("session", "rename", id, "Dinner", "for six").out.endswith("  Dinner for six  (1 turn)\n")
     assert run("session", "rename", id, " ").code == 2

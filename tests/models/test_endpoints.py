@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
@@ -14,6 +15,7 @@ from typing import Any, cast
 import anyio
 import pytest
 
+from satchel.config.providers import builtin_providers
 from satchel.errors import (
     ContextOverflow,
     ModelAuthError,
@@ -797,3 +799,60 @@ async def test_a_picture_that_is_too_large_for_the_provider_is_named_instead(tmp
     assert part["text"] == (
         "[label.png: image/png. The picture has more than the 3.7 MB that you can be sent.]"
     )
+
+
+def photos(*names: str, size: int = 3) -> list[FileBlock]:
+    return [
+        FileBlock(sha256=name * 64, media_type="image/jpeg", name=f"{name}.jpg", size=size) for name in names
+    ]
+
+
+def shown_in(body: Any) -> str:
+    """The pictures of a request, each as its one letter, in order."""
+    return "".join(
+        base64.b64decode(data).decode()
+        for data in re.findall(r'"data:image/jpeg;base64,([^"]+)', json.dumps(body))
+    )
+
+
+def letter_of(file: FileBlock) -> bytes | None:
+    return file.sha256[0].encode() if file.media_type == "image/jpeg" and "small" not in file.name else None
+
+
+@requirement("content:models")
+async def test_an_endpoint_that_names_how_many_pictures_it_takes_gets_the_newest_of_them(
+    tmp_path: Path,
+) -> None:
+    first = Message(role="user", blocks=(*photos("a", "b"), TextBlock(text="Two of them.")))
+    call = Message(role="assistant", blocks=(ToolUseBlock(id="c1", name="look", input={}),))
+    result = ToolResultBlock(tool_use_id="c1", content="Here.", files=tuple(photos("c")))
+    newest = Message(role="user", blocks=(result, *photos("d", "e")))
+    refusal = "Too many images provided. This model supports up to 3 images"
+    answers = [as_json({"error": {"message": refusal}}, status=400), *[as_events(chat("Hi"))] * 3]
+    async with loopback(answers) as server, model_at(server, "openai", tmp_path) as model:
+        for history in ([first, call, newest], [first, call, newest], [first]):
+            await ask(model, request(*history, read_file=letter_of))
+    assert [shown_in(each.body) for each in server.asked] == ["abcde", "cde", "cde", "ab"]
+    assert "[a.jpg: It isn't shown to you any more: there are newer pictures.]" in json.dumps(
+        server.asked[1].body
+    )
+
+
+@requirement("content:models")
+async def test_a_providers_limits_for_pictures_are_in_its_record_and_kept(tmp_path: Path) -> None:
+    known = builtin_providers({})
+    assert known["mistral"].max_pictures == 8
+    assert known["anthropic"].max_pictures_mb == 22
+    history = [
+        Message(role="user", blocks=(*photos(*letters, size=900_000), TextBlock(text="Look.")))
+        for letters in ("ab", "c", "d", "efgh")
+    ]
+    answers = [as_events(chat("Hi"))] * len(history)
+    async with (
+        loopback(answers) as server,
+        model_at(server, "openai", tmp_path, max_pictures=3, max_pictures_mb=2.0) as model,
+    ):
+        for end in range(1, len(history) + 1):
+            await ask(model, request(*history[:end], read_file=letter_of))
+    # What was left out stays so, which keeps the provider's cache: "c" is shown with "d", and not "b" again.
+    assert [shown_in(each.body) for each in server.asked] == ["ab", "c", "cd", "gh"]

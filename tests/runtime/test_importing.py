@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import signal
@@ -373,6 +374,42 @@ async def test_a_transcript_that_grows_is_one_conversation_in_its_folder(tmp_pat
         records = (await satchel.sessions.load(info.id)).records
         finals = [record.event.text for record in records if isinstance(record.event, Final)]
         assert finals[-1] == f"{FORGOTTEN}\nA B-tree."
+
+
+@requirement("sessions:imported:agents")
+async def test_pictures_of_transcripts_are_kept_with_their_messages_and_forgotten_with_them(
+    tmp_path: Path,
+) -> None:
+    data, other = (base64.b64encode(content).decode() for content in (PNG, CAT))
+    source = {"type": "base64", "media_type": "image/png", "data": data}
+    pasted = [{"type": "text", "text": "What loaf is this?"}, {"type": "image", "source": source}]
+    alone = [{"type": "image", "source": {**source, "data": "%%%"}}]
+    claude_code = [
+        {
+            "type": "user",
+            "uuid": f"u{n}",
+            "sessionId": "5a55",
+            "message": {"role": "user", "content": content},
+        }
+        for n, content in enumerate((pasted, alone))
+    ]
+    url = f"data:image/png;base64,{other}"
+    parts = [{"type": "input_text", "text": "And this cat?"}, {"type": "input_image", "image_url": url}]
+    codex = [
+        {"type": "session_meta", "payload": {"id": "c0de", "cwd": "/w"}},
+        {"type": "response_item", "payload": {"type": "message", "role": "user", "content": parts}},
+    ]
+    transcripts = tmp_path / "transcripts"
+    transcripts.mkdir()
+    for name, lines in (("5a55", claude_code), ("rollout-1", codex)):
+        (transcripts / f"{name}.jsonl").write_text("".join(json.dumps(one) + "\n" for one in lines))
+    async with opened(tmp_path, echo()) as satchel:
+        assert dict((await take(satchel, transcripts)).conversations) == {"new": 2}
+        assert sorted(path.read_bytes() for path in pictures(tmp_path)) == sorted([PNG, CAT])
+        assert "*Attached: picture-1 (image/png)*" in await shown(satchel, "claude-code:5a55")
+        assert satchel.memory is not None
+        await satchel.forget([one.id for one in await satchel.memory.list() if "loaf" in one.content])
+        assert [path.read_bytes() for path in pictures(tmp_path)] == [CAT]
 
 
 @requirement("sessions:imported")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from base64 import b64decode
 from collections.abc import Iterator
+from mimetypes import MimeTypes
 from pathlib import Path
 from typing import Any
 
@@ -92,10 +93,17 @@ def test_a_thread_goes_on_in_one_session_whatever_history_the_front_end_sends(
     assert (second[-1].result["sessionId"], second[-1].result["turn"]) == (end.result["sessionId"], 2)
     label = {"type": "image", "source": {"type": "data", "value": "aGk=", "mimeType": "image/png"}}
     paper = {"type": "document", "source": {"type": "data", "value": "aGk=", "mimeType": "application/pdf"}}
-    run(client, "t2", user([label, paper, {"type": "text", "text": "What is it?"}]))
+    # A system without mime.types has only Python's own table.
+    own = MimeTypes()
+    monkeypatch.setattr("satchel.tools.kept.guess_extension", own.guess_extension)
+    word = "application/vnd.openxmlformats-officedocument.wordprocessingml.document"
+    assert own.guess_extension(word) is None
+    letter = {"type": "document", "source": {"type": "data", "value": "aGk=", "mimeType": word}}
+    run(client, "t2", user([label, paper, letter, {"type": "text", "text": "What is it?"}]))
     assert [(file.name, file.size) for file in asked(world, "What is it?")] == [
         ("picture", 2),
         ("file.pdf", 2),
+        ("file.docx", 2),
     ]
 
     def viewed(thread: str, picture: bytes) -> Any:
@@ -106,8 +114,16 @@ def test_a_thread_goes_on_in_one_session_whatever_history_the_front_end_sends(
     assert b64decode(viewed("t3", PNG)[1].source.value) == PNG
     Image.new("RGB", (2600, 40)).save(wide := io.BytesIO(), "PNG")
     assert viewed("t4", wide.getvalue())[1].source.mime_type == "image/jpeg"
-    monkeypatch.setattr("satchel.addons.agui.runs._MOST_PICTURES", 80)
-    assert isinstance(viewed("t5", PNG), str)
+    with monkeypatch.context() as change:
+        change.setattr("satchel.addons.agui.runs._MOST_PICTURES", 80)
+        assert isinstance(viewed("t5", PNG), str)
+    # The thread comes with every request: what was sent in it must not make it too long.
+    monkeypatch.setattr("satchel.addons.agui.runs._MOST_IN_THREAD", 99)
+    [first, second] = (
+        [event.content for event in run(client, "t6", *thread) if event.type == "TOOL_CALL_RESULT"]
+        for thread in ([user("view")], [user([label]), answer, user("view", "u2")])
+    )
+    assert (isinstance(first[0], list), isinstance(second[0], str)) == (True, True)
     other = run(client, "t2", user("Hello"))
     assert other[-1].result["sessionId"] != end.result["sessionId"]
 

@@ -6,6 +6,7 @@ import base64
 import io
 import json
 import random
+import zipfile
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -20,12 +21,12 @@ from pillow_heif import register_heif_opener
 
 from satchel.errors import UsageError
 from satchel.messages import FileBlock
-from satchel.models.files import MOST_PICTURE, part_of
+from satchel.models.files import MOST_PICTURE, SMALL_BYTES, part_of
 from satchel.sandbox.port import RunSpec, Status
 from satchel.sessions.attachments import MOST_BYTES, Uploads
 from satchel.tools.documents.texts import write_texts
 from satchel.tools.kept import keep, kept_path, media_type_of, with_text_size
-from satchel.tools.pictures.shrinking import SMALL_BYTES, make_smaller
+from satchel.tools.pictures.shrinking import make_smaller
 from tests.cli.test_documents import pdf
 from tests.requirements import requirement
 from tests.server.browsers import browser, open_page
@@ -99,19 +100,27 @@ def test_a_model_that_takes_no_documents_gets_what_an_attached_one_says(
     letter.save(out := io.BytesIO())
     files = [sent(client, out.getvalue(), "w.docx"), sent(client, pdf(["Close the valve."]), "a paper")]
     files.append(sent(client, b"PK\3\4", "x.docx"))
+    files.append(sent(client, pdf(["Hidden."], password="secret"), "locked.pdf"))
     chat(client, "How long is it covered?", attachments=files)
     model: Any = world.satchel.parts.models.given
     request = next(r for r in reversed(model.requests) if "How long" in r.messages[-1].text)
-    assert [file.text_size for file in request.messages[-1].files] == [53, 37, 0]
-    word, paper, _ = (
+    assert [file.text_size for file in request.messages[-1].files] == [53, 37, 0, 0]
+    word, paper, _, locked = (
         part_of(file, request.read_file, takes="pictures") for file in request.messages[-1].files
     )
     assert word.content == "[w.docx]\n[Warranty]\nThe compressor is covered for nine years.\n"
     assert paper.content == "[a paper]\n[page 1: Chapter 1]\nClose the valve.\n"
-    [notice] = [one for one in world.satchel.notices if one.part == "documents"]
-    assert notice.text.startswith(
+    # No model is sent what none can read: its refusal would count as one of all documents.
+    assert locked.content == "[locked.pdf: application/pdf. It can't be read: it is locked or damaged.]"
+    assert part_of(request.messages[-1].files[-1], request.read_file, takes="all") == locked
+    told = [one.text for one in world.satchel.notices if one.part == "documents"]
+    assert told[0].startswith(
         "The model can't be sent what x.docx says. x.docx could not be read. It is damaged"
     )
+    assert told[1:] == [
+        "The model can't be sent what locked.pdf says. locked.pdf could not be read. It is encrypted and needs a "
+        "password."
+    ]
 
 
 @requirement("content:attachments:documents")
@@ -203,6 +212,44 @@ def test_the_log_is_read_again_with_its_files(world: World, client: httpx2.Clien
     assert "*Attached: again.png (image/png)*" in shown
 
 
+@requirement("content:attachments", "sessions:export")
+def test_a_zip_holds_the_conversation_with_its_files_and_nothing_else_in_their_place(
+    world: World, client: httpx2.Client
+) -> None:
+    files = [
+        sent(client, PNG, "my [boiler].png"),
+        sent(client, b"a,b\n", "t.csv"),
+        sent(client, b"c", "gone.txt"),
+    ]
+    id = chat(client, "All of it.", attachments=files)[0].data["sessionId"]
+    picture, table, gone = asked(world, "All of it.")
+    info = world.call(world.satchel.sessions.info, id)
+    lost = kept_path(info.path.with_suffix(".spill"), gone)
+    lost.unlink()
+    lost.symlink_to(world.home / "token")
+    with browser(world) as page:
+        [link] = open_page(page, f"/chat/{id}").xpath("//a[text()='export']/@href")
+        answer = page.get(link)
+    assert answer.headers["content-disposition"] == f'attachment; filename="satchel-{id}.zip"'
+    with zipfile.ZipFile(io.BytesIO(answer.content)) as archive:
+        assert archive.testzip() is None
+        assert sorted(archive.namelist()) == sorted(
+            [
+                "conversation.json",
+                "conversation.md",
+                f"files/{picture.file_name}",
+                f"files/{table.file_name}",
+            ]
+        )
+        assert archive.read(f"files/{picture.file_name}") == PNG
+        words = archive.read("conversation.md").decode()
+        assert json.loads(archive.read("conversation.json"))["id"] == id
+    assert f"*Attached: ![my \\[boiler\\].png](files/{picture.file_name}) (image/png)*" in words
+    assert f"*Attached: [t.csv](files/{table.file_name}) (text/plain)*" in words
+    assert "*Attached: gone.txt (text/plain)*" in words
+    assert not [path for path in world.home.iterdir() if path.name.startswith("tmp")]
+
+
 @requirement("content:attachments")
 def test_a_file_waits_in_line_with_its_message(world: World, client: httpx2.Client) -> None:
     world.held.reached.clear()
@@ -250,6 +297,60 @@ def test_photos_of_phones_and_scans_reach_the_model_and_the_page_as_jpegs(
 
 
 @requirement("content:smaller")
+def test_pictures_that_some_provider_does_not_take_are_sent_as_jpegs_and_shown_as_they_are(
+    world: World, client: httpx2.Client
+) -> None:
+    pictures = {}
+    for kind in ("GIF", "WEBP"):
+        Image.new("RGB", (32, 24), (200, 30, 30)).save(out := io.BytesIO(), kind)
+        pictures[f"cat.{kind.lower()}"] = out.getvalue()
+    files = [sent(client, content, name) for name, content in pictures.items()]
+    id = chat(client, "A cat that moves.", attachments=files)[0].data["sessionId"]
+    model: Any = world.satchel.parts.models.given
+    request = next(r for r in reversed(model.requests) if "A cat that moves." in r.messages[-1].text)
+    for file in request.messages[-1].files:
+        assert part_of(file, request.read_file, takes="all").media_type == "image/jpeg"
+        assert client.get(f"/chat/{id}/attached/{file.file_name}").content == pictures[file.name]
+
+
+@requirement("content:smaller")
+@pytest.mark.anyio
+async def test_pictures_are_made_smaller_in_one_run_and_one_that_ends_it_keeps_no_other_out(
+    tmp_path: Path,
+) -> None:
+    runs: list[list[str]] = []
+
+    class Box:
+        async def run(self, spec: RunSpec) -> Any:
+            names = [Path(path).name for path in spec.entry.args["paths"]]  # type: ignore[union-attr]
+            runs.append([name.rpartition("-")[2] for name in names])
+            if "bomb.webp" in runs[-1]:
+                return SimpleNamespace(status=Status.MEMORY, result=None, error="It took too much memory.")
+            jpeg = base64.b64encode(b"\xff\xd8\xff").decode()
+            answer = [{"jpeg": jpeg}, {"error": "It is damaged."}][: len(names)]
+            return SimpleNamespace(status=Status.OK, result=json.dumps(answer))
+
+    async def sandbox() -> Any:
+        return Box()
+
+    webp = b"RIFF0000WEBP"
+    good, bad, bomb = (
+        keep(tmp_path, name, webp + name.encode()) for name in ("a.webp", "b.webp", "bomb.webp")
+    )
+    assert await make_smaller([good, bad, good], tmp_path, sandbox) == [
+        "b.webp can't be shown to models. It is damaged."
+    ]
+    shown = part_of(bad, lambda file: kept_path(tmp_path, file).read_bytes(), takes="all")
+    assert shown.content == "[b.webp: image/webp. It can't be read as a picture.]"
+    kept_path(tmp_path, good.small_twin).unlink()
+    assert await make_smaller([bomb, good], tmp_path, sandbox) == [
+        "bomb.webp can't be shown to models. It takes more memory than a picture may use."
+    ]
+    assert kept_path(tmp_path, good.small_twin).exists()
+    assert runs == [["a.webp", "b.webp"], ["bomb.webp", "a.webp"], ["bomb.webp"], ["a.webp"]]
+
+
+@requirement("content:smaller")
 def test_a_large_picture_reaches_models_as_a_smaller_one_and_leaves_nothing(
     world: World, client: httpx2.Client
 ) -> None:
@@ -270,9 +371,11 @@ def test_a_large_picture_reaches_models_as_a_smaller_one_and_leaves_nothing(
         with Image.open(io.BytesIO(content := base64.b64decode(part.content))) as small:
             assert (small.size, len(content) <= SMALL_BYTES) == (size, True)
     other = part_of(broken, request.read_file, takes="all")
-    assert "more than the 3.7 MB that you can be sent" in other.content
+    assert other.content == "[broken.png: image/png. It can't be read as a picture.]"
     [notice] = [one for one in world.satchel.notices if one.part == "pictures"]
-    assert notice.text.startswith("broken.png has 4 MB, which some providers don't take")
+    assert notice.text.startswith(
+        "broken.png can't be shown to models. It is damaged, or has too many pixels"
+    )
     branch = world.call(world.satchel.sessions.branch, id, 2)
     assert len([path for path in files_of(world) if path.name.endswith("large.png.small.jpg")]) == 2, branch
     memory = world.satchel.memory

@@ -436,6 +436,16 @@ def test_a_provider_that_breaks_off_is_seen_to_and_the_words_are_kept(
         ]
 
 
+@requirement("proxy:keys")
+def test_a_provider_that_needs_no_key_is_asked_without_one(tmp_path: Path, upstream: Upstream) -> None:
+    with (
+        proxying(tmp_path, upstream, providers__anthropic__env_api_key="") as world,
+        anthropic.Anthropic(base_url=world.url, api_key=world.token, max_retries=0) as agent,
+    ):
+        agent.messages.create(**asking([user("Hello")]))
+    assert [got.headers["authorization"] for got in upstream.got] == ["Bearer none"]
+
+
 @requirement("proxy:failures")
 def test_without_a_provider_the_client_is_told(tmp_path: Path) -> None:
     gone = Upstream("http://127.0.0.1:9", lambda _: whole(""))

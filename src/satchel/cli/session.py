@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 import click
 
@@ -108,10 +109,11 @@ def search(query: tuple[str, ...], limit: int) -> None:
 @click.option(
     "--format",
     "form",
-    type=click.Choice(["markdown", "json", "html"]),
+    type=click.Choice(["markdown", "json", "html", "zip"]),
     default="markdown",
     show_default=True,
-    help="`html` is for others: one file, without memories and what tools were given and returned.",
+    help="`zip` has Markdown, JSON and the files; `html` is for others: one file with the pictures, without "
+    "memories and what tools were given and returned.",
 )
 @click.option(
     "-o",
@@ -121,7 +123,14 @@ def search(query: tuple[str, ...], limit: int) -> None:
 )
 @click.option("--json", "as_json", is_flag=True, help="Same as --format json.")
 def export(id: str, form: str, output: Path | None, as_json: bool) -> None:
-    """Export a conversation with its branches as Markdown, JSON, or an HTML file to share."""
+    """Export a conversation with its branches as Markdown, JSON, a zip with its files, or an HTML file to share."""
+    if form == "zip" and not as_json:
+        if output is None:
+            raise UsageError("A zip needs a file to be written to: add -o NAME.zip.")
+        with _created(output) as archive:
+            _with_sessions(lambda store: store.export_with_files(id, archive))
+        tell(f"Written to {output}.")
+        return
 
     async def exported(store: SessionStore) -> str:
         if form == "html" and not as_json:
@@ -135,14 +144,25 @@ def export(id: str, form: str, output: Path | None, as_json: bool) -> None:
     if output is None:
         say(text.rstrip("\n"))
         return
+    with _created(output) as file:
+        file.write(text.encode("utf-8", "backslashreplace"))
+    tell(f"Written to {output}.")
+
+
+@contextmanager
+def _created(output: Path) -> Iterator[BinaryIO]:
+    """A new file, which is removed again if it can't be finished."""
     try:
-        with output.open("x", encoding="utf-8", errors="backslashreplace") as file:
-            file.write(text)
+        with output.open("xb") as file:
+            try:
+                yield file
+            except BaseException:
+                output.unlink()
+                raise
     except FileExistsError:
         raise UsageError(f"{output} already exists. Choose another name, or remove it first.") from None
     except OSError as error:
         raise StorageUnwritable(f"{output} can't be written: {error.strerror}.") from error
-    tell(f"Written to {output}.")
 
 
 @session.command()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 from satchel.config.settings import ProviderKind, ProviderSettings
@@ -22,23 +22,48 @@ BASE_URL_VARIABLES: Final = {
 OLLAMA_PORT: Final = 11434
 
 
-def _provider(name: str, kind: ProviderKind, base_url: str = "", env_api_key: str = "") -> ProviderSettings:
-    return ProviderSettings(name=name, kind=kind, base_url=base_url, env_api_key=env_api_key, builtin=True)
+def _provider(
+    name: str, kind: ProviderKind, base_url: str = "", env_api_key: str = "", **limits: Any
+) -> ProviderSettings:
+    return ProviderSettings(
+        name=name, kind=kind, base_url=base_url, env_api_key=env_api_key, builtin=True, **limits
+    )
 
 
 # The order in which their keys are searched if no model is configured: three large providers, then endpoints with
 # models of many makers, then those of one maker, then servers on this machine, then those that need no server. Each
-# address is from the provider's documentation of OpenAI compatibility.
+# address is from the provider's documentation of OpenAI compatibility. So are the limits for pictures (November 2026),
+# of which only those are here that pictures of 1 MB can reach. Requests of 32 MB at Anthropic, 20 at Gemini and 4 at
+# Groq hold three quarters of it in base64, less the words. Where the number depends on the model, as at Groq and at
+# those with models of many makers, the refusal names it.
 _BUILTIN: Final = (
-    _provider("anthropic", "anthropic", "https://api.anthropic.com", "ANTHROPIC_API_KEY"),
-    _provider("openai", "openai", "https://api.openai.com/v1", "OPENAI_API_KEY"),
+    _provider(
+        "anthropic",
+        "anthropic",
+        "https://api.anthropic.com",
+        "ANTHROPIC_API_KEY",
+        max_pictures=100,
+        max_pictures_mb=22,
+    ),
+    _provider(
+        "openai",
+        "openai",
+        "https://api.openai.com/v1",
+        "OPENAI_API_KEY",
+        max_pictures=1_500,
+        max_pictures_mb=350,
+    ),
     _provider("deepseek", "openai", "https://api.deepseek.com", "DEEPSEEK_API_KEY"),
     _provider("openrouter", "openai", "https://openrouter.ai/api/v1", "OPENROUTER_API_KEY"),
-    _provider("groq", "openai", "https://api.groq.com/openai/v1", "GROQ_API_KEY"),
+    _provider("groq", "openai", "https://api.groq.com/openai/v1", "GROQ_API_KEY", max_pictures_mb=2.5),
     _provider("together", "openai", "https://api.together.xyz/v1", "TOGETHER_API_KEY"),
-    _provider("mistral", "openai", "https://api.mistral.ai/v1", "MISTRAL_API_KEY"),
+    _provider("mistral", "openai", "https://api.mistral.ai/v1", "MISTRAL_API_KEY", max_pictures=8),
     _provider(
-        "gemini", "openai", "https://generativelanguage.googleapis.com/v1beta/openai/", "GEMINI_API_KEY"
+        "gemini",
+        "openai",
+        "https://generativelanguage.googleapis.com/v1beta/openai/",
+        "GEMINI_API_KEY",
+        max_pictures_mb=13,
     ),
     _provider("xai", "openai", "https://api.x.ai/v1", "XAI_API_KEY"),
     _provider("ollama", "ollama", f"http://127.0.0.1:{OLLAMA_PORT}/v1"),

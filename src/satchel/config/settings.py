@@ -97,6 +97,20 @@ class ProviderSettings:
         low=1,
         high=10_000_000,
     )
+    max_pictures: int | None = setting(
+        None,
+        "The maximum number of pictures in one request; the newest are sent. If not set, what the provider "
+        "documents, and what it names when it refuses more.",
+        low=1,
+        high=10_000,
+    )
+    max_pictures_mb: float | None = setting(
+        None,
+        "The maximum size of the pictures in one request together, in MB before encoding. If not set, "
+        "what the provider documents.",
+        low=1,
+        high=1_000,
+    )
     stream: bool = setting(
         True, "Whether answers are streamed. Turn it off for endpoints that only answer in one piece."
     )

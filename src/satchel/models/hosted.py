@@ -10,6 +10,7 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import aclosing
+from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias
 from urllib.parse import urlsplit
@@ -23,7 +24,7 @@ from satchel.errors import ModelAuthError, ModelRejected, ModelUnavailable
 from satchel.events import TextDelta, ThinkingDelta, ToolInputDelta
 from satchel.messages import Block, StopReason, ToolUseBlock, Usage
 from satchel.models.failures import Endpoint, failure_of, retry_after_s
-from satchel.models.files import Takes, less
+from satchel.models.files import Takes, less, most_named, with_newest_pictures
 from satchel.models.identifiers import CallIds
 from satchel.models.port import Completion, FileReader, ModelEvent, ModelRequest
 from satchel.models.prefix import MessageCache
@@ -143,6 +144,7 @@ class HostedModel(ABC):
         self._uses_proxies = True
         self._streams = settings.stream
         self._takes: Takes = "all"
+        self._most_pictures = settings.max_pictures
         self._read_file: FileReader | None = None
         self._cache = new_cache()
         self._window = settings.context_window
@@ -219,7 +221,13 @@ class HostedModel(ABC):
         offered_tools = bool(request.tools)
         self._read_file = request.read_file
         for retries_left in reversed(range(MAX_ADAPTATIONS + 1)):
-            body = self._body(request)
+            messages = with_newest_pictures(
+                request.messages,
+                request.read_file,
+                most=self._most_pictures,
+                most_mb=self._settings.max_pictures_mb,
+            )
+            body = self._body(replace(request, messages=messages))
             try:
                 response = await self.post(body, offered_tools=offered_tools)
                 break
@@ -228,7 +236,9 @@ class HostedModel(ABC):
                 plain = type(refusal) is ModelRejected
                 if not plain or not retries_left:
                     raise
-                if (takes := less(self._takes, str(refusal), request.messages)) is not None:
+                if (most := most_named(str(refusal), messages)) is not None:
+                    self._most_pictures = most
+                elif (takes := less(self._takes, str(refusal), request.messages)) is not None:
                     self._takes, self._cache = takes, new_cache()
                 elif not self._adapt_to(str(refusal), body):
                     raise

@@ -43,7 +43,7 @@ async def pictures_in(
         for shown in (file.small_twin, file) if file.is_picture else ():
             with suppress(SatchelError, OSError):
                 data = base64.b64encode(await read(shown)).decode("ascii")
-                if shown.is_image and len(data) <= most:
+                if shown.is_image and 0 < len(data) <= most:  # beside what is no picture, the copy is empty
                     most -= len(data)
                     found.append((shown, data))
                 break

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import builtins
-import json
 import secrets
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
@@ -11,20 +10,20 @@ from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import BinaryIO, Literal, TypeVar
 
 import anyio
 import anyio.to_thread
 
 from satchel.clock import Clock
-from satchel.errors import NotFound, SessionInUse, StorageError, UsageError
+from satchel.errors import NotFound, SessionInUse, StorageError, StorageUnwritable, UsageError
 from satchel.events import Record, SessionStart
 from satchel.sessions.branches import as_listed, by_age, folded, told_once
 from satchel.sessions.branching import write_branch
 from satchel.sessions.client_history import ClientHistory
 from satchel.sessions.compressing import Replaced
 from satchel.sessions.ephemeral import EphemeralJournal
-from satchel.sessions.export import to_json, to_markdown
+from satchel.sessions.export import Told, told_as_json, told_as_markdown, write_archive
 from satchel.sessions.files import FileLogs
 from satchel.sessions.inbox import Inbox
 from satchel.sessions.index import SearchHit, SessionIndex
@@ -45,6 +44,7 @@ from satchel.sessions.redaction import (
 from satchel.sessions.summary import SessionInfo, Summary, add_cost, source_of
 from satchel.sessions.view import SessionTurn, SessionView
 from satchel.storage import Database
+from satchel.tools.kept import FOLDER
 
 __all__ = ["SessionStore"]
 
@@ -424,13 +424,26 @@ class SessionStore:
 
     async def export(self, session_id: str, *, form: Literal["markdown", "json"]) -> str:
         """The whole conversation as text, with its branches. Errors as in `load`."""
-        told = [
+        told = await self._told_with_records(session_id)
+        return told_as_markdown(told) if form == "markdown" else told_as_json(told)
+
+    async def export_with_files(self, session_id: str, target: BinaryIO) -> None:
+        """Write the whole conversation as a zip with its files; see `write_archive`. Errors as in `load`.
+
+        Raises:
+            StorageUnwritable: It can't be written.
+        """
+        told = await self._told_with_records(session_id)
+        folders = [await self.folder_of(info, FOLDER) for info, _, _ in told]
+        try:
+            await self._run(lambda: write_archive(target, told, folders))
+        except OSError as error:
+            raise StorageUnwritable(f"The archive can't be written: {error.strerror}.") from error
+
+    async def _told_with_records(self, session_id: str) -> builtins.list[Told]:
+        return [
             (info, first, (await self.load(info.id)).records) for info, first in await self.told(session_id)
         ]
-        if form == "markdown":
-            return "\n".join(to_markdown(info, records, first=first) for info, first, records in told)
-        main, *others = [to_json(info, records) for info, _, records in told]
-        return json.dumps(main | ({"other_branches": others} if others else {}), indent=2) + "\n"
 
     async def delete(self, session_id: str, *, by_user: bool = True) -> str:
         """Delete a session: its log, its spilled results, its inbox, and its words in the index. An imported one that

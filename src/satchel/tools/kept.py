@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
+from mimetypes import guess_extension
 from pathlib import Path
 from typing import Final
 
@@ -20,6 +21,7 @@ __all__ = [
     "keep_seen",
     "kept_path",
     "media_type_of",
+    "suffix_of",
     "with_text_size",
     "write_kept",
     "write_text",
@@ -46,6 +48,20 @@ _FTYP: Final = {b"avif": "image/avif", b"heic": "image/heic", b"heix": "image/he
 HEIF: Final = frozenset({"image/heic", "image/heif"})
 """Pictures that Pillow reads with pillow-heif only."""
 
+_OPEN: Final = "application/vnd.oasis.opendocument"
+_OFFICE: Final = "application/vnd.openxmlformats-officedocument"
+_SUFFIXES: Final = {
+    "application/epub+zip": ".epub",
+    "text/markdown": ".md",
+    f"{_OPEN}.presentation": ".odp",
+    f"{_OPEN}.spreadsheet": ".ods",
+    f"{_OPEN}.text": ".odt",
+    f"{_OFFICE}.presentationml.presentation": ".pptx",
+    f"{_OFFICE}.spreadsheetml.sheet": ".xlsx",
+    f"{_OFFICE}.wordprocessingml.document": ".docx",
+}
+"""The documents that Python's own table lacks, which is the only one where the system has no mime.types."""
+
 
 def media_type_of(content: bytes) -> str:
     """What bytes are, by the bytes alone: a type that is shown, "text/plain", or "application/octet-stream"."""
@@ -63,6 +79,12 @@ def media_type_of(content: bytes) -> str:
             content.decode()
             return "text/plain"
     return "application/octet-stream"
+
+
+def suffix_of(media_type: str) -> str:
+    """The suffix, with its dot, that files of a type have; "" for an unknown type."""
+    kind = media_type.partition(";")[0].strip().lower()
+    return _SUFFIXES.get(kind) or guess_extension(kind) or ""
 
 
 def kept_path(spill_dir: Path, file: FileBlock) -> Path:

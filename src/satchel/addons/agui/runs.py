@@ -7,7 +7,6 @@ from base64 import b64decode
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from mimetypes import guess_extension
 from typing import Annotated, Any, Final, Literal, TypeAlias, assert_never, get_args
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -39,6 +38,7 @@ from satchel.server.client_turns import ClientCall, ClientFile, ClientMessage, C
 from satchel.server.problems import problem_of
 from satchel.server.streams import DataEvent
 from satchel.sessions.view import LastWords, Said, SessionView, ToolCall
+from satchel.tools.kept import suffix_of
 
 __all__ = ["NAMESPACE", "ResumeEntry", "RunAgentInput", "asked_of", "consent_in", "run_events", "text_in"]
 
@@ -47,6 +47,9 @@ _VERSION: Final = "1.0"
 _MOST_MESSAGES: Final = 10_000
 _MOST_PICTURES: Final = 1_500_000
 """Characters of base64 of a run's pictures, one of the smaller copies: front ends send the whole thread each time."""
+_MOST_IN_THREAD: Final = 32_000_000
+"""Characters of base64 of a thread, beyond which runs add no pictures: half of the longest request, so that a thread
+never outgrows it by what it was sent."""
 
 Question: TypeAlias = QuestionAsked | AskUser
 
@@ -182,7 +185,7 @@ def _content(content: Any, where: str) -> tuple[str, tuple[ClientFile, ...]]:
                 "source": {"type": "data", "value": str(data)} as source,
             }:
                 # Parts have no name, and the suffix says how a document is read.
-                suffix = guess_extension(str(source.get("mimeType"))) or ""
+                suffix = suffix_of(str(source.get("mimeType")))
                 name = "picture" if kind == "image" else f"file{suffix}"
                 try:
                     files.append(ClientFile(name=name, content=b64decode(data, validate=True)))
@@ -266,7 +269,7 @@ async def run_events(
         waiting: Questions that are open already: the run ends with them at once.
     """
     head = {"threadId": request.threadId, "runId": request.runId}
-    run = _Run(head, session_id, _MOST_PICTURES)
+    run = _Run(head, session_id, min(_MOST_PICTURES, _MOST_IN_THREAD - _sent_back(request)))
     yield run.event("RUN_STARTED", **head, protocolVersion=_VERSION)
     if waiting:
         yield run.finished(interrupts=waiting)
@@ -286,6 +289,14 @@ async def run_events(
             yield run.event("RUN_ERROR", message=problem["detail"], code=problem["code"])
             return
     yield run.event("RUN_ERROR", message="The server stopped during this run.", code="interrupted")
+
+
+def _sent_back(request: RunAgentInput) -> int:
+    """Characters of base64 of the files in the thread as the front end sends it."""
+    contents = (message.get("content") for message in request.messages)
+    parts = (part for content in contents if isinstance(content, list) for part in content)
+    sources = (part.get("source") for part in parts if isinstance(part, dict))
+    return sum(len(str(source.get("value", ""))) for source in sources if isinstance(source, dict))
 
 
 @dataclass(slots=True)

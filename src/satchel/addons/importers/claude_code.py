@@ -10,6 +10,7 @@ from satchel.addons.importers.transcripts import (
     WRITTEN_BY_PROGRAM,
     TurnNumbering,
     moment_of,
+    pictures_in,
     place_of,
     plain_text,
 )
@@ -63,7 +64,8 @@ def read(stream: BinaryIO, file: SourceFile) -> Iterator[Part]:
             yield LeftOut(reason=reason, where=where, expected=True)
             continue
         message = line.get("message")
-        text = plain_text(message.get("content") if isinstance(message, Mapping) else message)
+        content = message.get("content") if isinstance(message, Mapping) else message
+        text = plain_text(content)
         if role == "user":
             text = without_wrappers(text)
         transcript = transcripts.setdefault(name, TurnNumbering(place_of("claude-code", name)))
@@ -76,6 +78,7 @@ def read(stream: BinaryIO, file: SourceFile) -> Iterator[Part]:
             modified_at=file.modified_at,
             where=where,
             names=names,
+            files=pictures_in(content),
             model=message.get("model") if isinstance(message, Mapping) else "",
         )
     for name, transcript in transcripts.items():
@@ -101,7 +104,7 @@ def _why_left_out(line: Mapping[str, Any]) -> str:
     content = message.get("content") if isinstance(message, Mapping) else None
     if isinstance(content, list) and content:
         kinds = {block.get("type") for block in content if isinstance(block, Mapping)}
-        if "text" not in kinds:
+        if not kinds & {"text", "image"}:
             reasons = (reason for kind, reason in _KINDS_LEFT_OUT.items() if kind in kinds)
             return next(reasons, NO_TEXT)
     return ""

@@ -10,6 +10,7 @@ from satchel.addons.importers.transcripts import (
     WRITTEN_BY_PROGRAM,
     TurnNumbering,
     moment_of,
+    pictures_in,
     place_of,
     plain_text,
 )
@@ -86,6 +87,11 @@ def read(stream: BinaryIO, file: SourceFile) -> Iterator[Part]:
         if role == "user":
             text = without_wrappers(text)
         yield transcript.episode(
-            text, role=str(role), at=at or begun, modified_at=file.modified_at, where=where
+            text,
+            role=str(role),
+            at=at or begun,
+            modified_at=file.modified_at,
+            where=where,
+            files=pictures_in(item.get("content")),
         )
     yield from transcript.conversation(cwd=cwd)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from base64 import b64decode
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 from satchel.memory.transfer.parts import (
@@ -19,7 +21,15 @@ from satchel.memory.transfer.parts import (
     stable_id,
 )
 
-__all__ = ["NO_TEXT", "WRITTEN_BY_PROGRAM", "TurnNumbering", "moment_of", "place_of", "plain_text"]
+__all__ = [
+    "NO_TEXT",
+    "WRITTEN_BY_PROGRAM",
+    "TurnNumbering",
+    "moment_of",
+    "pictures_in",
+    "place_of",
+    "plain_text",
+]
 
 NO_TEXT = "no text of a person or a model in it"
 WRITTEN_BY_PROGRAM = "written by the agent's own program"
@@ -122,6 +132,28 @@ def plain_text(content: object, kinds: Sequence[str] = ("text",)) -> str:
         for block in content
         if isinstance(block, Mapping) and block.get("type") in kinds and isinstance(block.get("text"), str)
     )
+
+
+def pictures_in(content: object) -> list[ImportedFile]:
+    """The pictures of a message's content, which hold their bytes: blocks of Anthropic's form, or of OpenAI's."""
+    found: list[ImportedFile] = []
+    for block in content if isinstance(content, list) else ():
+        match block:
+            case {"type": "image", "source": {"type": "base64", "data": str(data)}}:
+                pass
+            case {"type": "input_image", "image_url": str(url)} if url.startswith("data:"):
+                data = url.partition(";base64,")[2]
+            case _:
+                continue
+        found.append(ImportedFile(name=f"picture-{len(found) + 1}", read=partial(_decoded, data)))
+    return found
+
+
+def _decoded(data: str) -> bytes:
+    try:
+        return b64decode(data, validate=True)
+    except ValueError as error:
+        raise OSError("The picture is damaged.") from error
 
 
 def moment_of(value: Any) -> datetime | None:

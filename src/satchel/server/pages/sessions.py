@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
+from tempfile import TemporaryFile
 from typing import Annotated, Final, Literal
 
 from fastapi import APIRouter, HTTPException, Query, Request
-from starlette.responses import Response
+from starlette.background import BackgroundTask
+from starlette.responses import Response, StreamingResponse
 
 from satchel.errors import SatchelError, UsageError
 from satchel.runtime.lines import FILING, counted
@@ -27,6 +30,7 @@ _FORMS: Final = {
     "markdown": ("text/markdown; charset=utf-8", "md"),
     "json": ("application/json", "json"),
     "html": ("text/html; charset=utf-8", "html"),
+    "zip": ("application/zip", "zip"),
 }
 
 
@@ -70,14 +74,23 @@ async def sessions(
 
 @router.get("/sessions/{id}/export")
 async def export(
-    service: Serves, id: str, form: Literal["markdown", "json", "html"] = "markdown"
+    service: Serves, id: str, form: Literal["markdown", "json", "html", "zip"] = "markdown"
 ) -> Response:
     """A session as a file."""
     store = service.satchel.sessions
     info = await store.info(id)
     media_type, suffix = _FORMS[form]
-    text = await (shared_file(store, info.id) if form == "html" else store.export(info.id, form=form))
     headers = {"content-disposition": f'attachment; filename="satchel-{info.id}.{suffix}"'}
+    if form == "zip":
+        # Without a name, so that nothing is left of it. In the home, which is as private as what it holds.
+        file = TemporaryFile(dir=service.satchel.settings.home)  # noqa: SIM115  the response closes it
+        await store.export_with_files(info.id, file)
+        file.seek(0)
+        pieces = iter(partial(file.read, 1 << 20), b"")
+        return StreamingResponse(
+            pieces, media_type=media_type, headers=headers, background=BackgroundTask(file.close)
+        )
+    text = await (shared_file(store, info.id) if form == "html" else store.export(info.id, form=form))
     return Response(text.encode("utf-8", "replace"), media_type=media_type, headers=headers)
 
 

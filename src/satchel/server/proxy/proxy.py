@@ -128,11 +128,12 @@ class MemoryProxy:
         if any(name in (_AUTHORIZATION, _KEY) and value.strip() for name, value in headers):
             return headers
         provider = self._provider()
-        key = self._satchel.settings.secret(provider.env_api_key)
+        # As in `HostedModel`: an endpoint without a variable, such as one on this machine, needs no key.
+        key = self._satchel.settings.secret(provider.env_api_key) if provider.env_api_key else "none"
         if key is None:
             raise V1Failure(
                 401,
-                f"Satchel has no key for {provider.name}: {provider.env_api_key or 'env_api_key'} is not set where it "
+                f"Satchel has no key for {provider.name}: {provider.env_api_key} is not set where it "
                 "runs. Set it; or send the provider's key as usual, and Satchel's token as X-Satchel-Token.",
             )
         # The key goes into the header in which the client sent the token.

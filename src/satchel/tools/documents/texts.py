@@ -14,8 +14,8 @@ from anyio.to_thread import run_sync
 from satchel.errors import SandboxError, UsageError
 from satchel.messages import FileBlock
 from satchel.sandbox.port import Sandbox
-from satchel.tools.documents.reading import DocumentPart, read_sections
-from satchel.tools.kept import kept_path, write_text
+from satchel.tools.documents.reading import DocumentPart, NoText, read_sections
+from satchel.tools.kept import kept_path, write_kept, write_text
 
 __all__ = ["document_kind", "text_of_document", "write_texts"]
 
@@ -65,6 +65,9 @@ async def write_texts(
 ) -> list[str]:
     """Put the text of each document of a session beside it, for models that don't take the document.
 
+    Beside a PDF that is locked or damaged stands an empty text: no model is sent it, because a refusal would count as
+    one of all documents.
+
     Returns:
         Why there is no text of a document that no model takes, a sentence for each; and which one took too long.
     """
@@ -82,7 +85,10 @@ async def write_texts(
             except FileNotFoundError:
                 pass  # it is gone; models are told
             except (SandboxError, OSError, UsageError) as error:
-                if kind not in ("", "pdf"):
+                is_locked = kind == "pdf" and isinstance(error, UsageError) and not isinstance(error, NoText)
+                if is_locked:
+                    await run_sync(write_kept, kept_path(spill_dir, file.text_twin), b"")
+                if is_locked or kind not in ("", "pdf"):
                     troubles.append(f"The model can't be sent what {name} says. {error}")
     if patience.cancelled_caught:
         troubles.append(

@@ -5,13 +5,12 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-import mimetypes
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from satchel.messages import FileBlock
 from satchel.plain import json_in
-from satchel.tools.kept import keep, kept_path
+from satchel.tools.kept import keep, kept_path, suffix_of
 from satchel.tools.mcp.offers import MAX_URI
 from satchel.tools.port import ToolContext, ToolResult
 from satchel.tools.visible import visible
@@ -105,7 +104,7 @@ async def _kept(kind: str, data: Any, mime_type: Any, context: ToolContext, file
         content = base64.b64decode(data, validate=True)
     except (binascii.Error, ValueError, TypeError):
         return f"[{kind}, {mime}: its data is not base64]"
-    suffix = mimetypes.guess_extension(mime.partition(";")[0].strip()) or ".bin"
+    suffix = suffix_of(mime) or ".bin"
     try:
         file = await context.blocking(keep, context.spill_dir, f"{kind}{suffix}", content)
     except OSError as error:

@@ -1,6 +1,6 @@
-"""Makes a picture smaller. It runs in the sandbox and imports nothing of Satchel, because its input is hostile.
+"""Makes pictures smaller. It runs in the sandbox and imports nothing of Satchel, because its input is hostile.
 
-`run` returns JSON: `jpeg`, the bytes in base64, or `error`, a sentence.
+`run` returns JSON, for each picture: `jpeg`, the bytes in base64, or `error`, a sentence.
 """
 
 from __future__ import annotations
@@ -17,15 +17,19 @@ _SIDES = (2000, 1400, 1000)
 
 
 def run(args: dict[str, Any]) -> str:
-    """Shrink the file `path` to at most `most` bytes."""
+    """Shrink the files `paths` to at most `most` bytes each."""
+    with suppress(ImportError):
+        from pillow_heif import register_heif_opener
+
+        register_heif_opener(thumbnails=False)
+    return json.dumps([_shrunk(path, args["most"]) for path in args["paths"]])
+
+
+def _shrunk(path: str, most: int) -> dict[str, str]:
     from PIL import Image, ImageOps
 
     try:
-        with suppress(ImportError):
-            from pillow_heif import register_heif_opener
-
-            register_heif_opener(thumbnails=False)
-        with Image.open(args["path"], formats=FORMATS) as opened:
+        with Image.open(path, formats=FORMATS) as opened:
             opened.draft("RGB", (_SIDES[0], _SIDES[0]))  # a JPEG is read at the size that is needed
             picture = ImageOps.exif_transpose(opened)
             if picture.mode.startswith("I"):  # grey of 16 bits, as scanners write it
@@ -37,11 +41,11 @@ def run(args: dict[str, Any]) -> str:
             plain.thumbnail((side, side))
             out = io.BytesIO()
             plain.save(out, "JPEG", quality=85, optimize=True)
-            if out.tell() <= args["most"]:
-                return json.dumps({"jpeg": base64.b64encode(out.getvalue()).decode("ascii")})
+            if out.tell() <= most:
+                return {"jpeg": base64.b64encode(out.getvalue()).decode("ascii")}
     except MemoryError:
-        return json.dumps({"error": "It takes more memory than a picture may use."})
+        return {"error": "It takes more memory than a picture may use."}
     # A boundary: a decoder may raise anything for a broken or hostile file.
     except Exception as error:  # noqa: BLE001
-        return json.dumps({"error": f"It is damaged, or has too many pixels ({type(error).__name__})."})
-    return json.dumps({"error": "It stays too large."})
+        return {"error": f"It is damaged, or has too many pixels ({type(error).__name__})."}
+    return {"error": "It stays too large."}
