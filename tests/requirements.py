@@ -149,7 +149,7 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(2, "config:error:unknown-key", "issue 2", "An unknown key is reported with file, line, key, the allowed keys, and the closest one."),
     built(2, "config:error:value", "issue 2", "An invalid value is reported with file, line, key and the allowed values."),
     built(2, "config:error:exit-code", "issue 2", "An invalid configuration ends the command with exit code 2 and no traceback."),
-    built(2, "config:defaults", "DESIGN 3.2", "The defaults are those of the design: 10 rounds, 30 s, 16 workers, 30,000 characters, ask, 500 tokens, 5 memories."),
+    built(2, "config:defaults", "DESIGN 3.2", "The defaults are those of the design: 30 s, 16 workers, 30,000 characters, ask, 500 tokens, 5 memories."),
     built(2, "config:providers:builtin", "DESIGN 3.2", "anthropic, openai, ollama, gguf and none exist without configuration."),
     built(2, "config:providers:own", "DESIGN 3.2", "A provider of the user's own has kind, base_url, env_api_key and tool_use."),
     built(2, "config:providers:environ", "brief", "ANTHROPIC_BASE_URL, OPENAI_BASE_URL and OLLAMA_HOST change the addresses of the built-in providers."),
@@ -208,7 +208,7 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(3, "models:embedder:bad-output", "issue 3", "An embedder that returns NaN, the wrong dimension or nothing is an error, and nothing is lost."),
 
     # ---- The loop (DESIGN 4, seed-3, seed-0 part 1)
-    built(2, "loop:rounds:max", "seed-0 §1", "A turn asks the model at most max_rounds times, 10 by default, then ends with a message that says so."),
+    built(2, "loop:rounds:max", "seed-0 §1", "A turn asks the model at most max_rounds times, 1,000 by default, then ends with a message that says so; ten rounds in a row that bring nothing new end it as well (decision 123)."),
     built(2, "loop:rounds:end", "seed-3 §3", "A round without tool calls ends the turn with its text."),
     built(2, "loop:trace:accumulates", "seed-0 §1", "Results go back as tool_result blocks of a user message, and later rounds see the whole trace."),
     built(2, "loop:calls:concurrent", "seed-3 §2", "Calls of one round run concurrently and are answered in the order of the calls."),
