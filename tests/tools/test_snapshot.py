@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import anyio
 import pytest
 
 from satchel.errors import UsageError
@@ -174,3 +175,23 @@ async def test_a_turn_of_edits_and_commands_is_undone_after_a_yes_and_names_what
             UsageError, match=r"could be undone\. Not part of it: what commands in the background"
         ):
             await say("/undo")
+
+
+@requirement("tools:undo:commands")
+@pytest.mark.anyio
+async def test_what_a_command_did_before_it_was_stopped_can_be_undone(tmp_path: Path) -> None:
+    call = Call(name="bash", input={"command": "echo new > x.txt; sleep 600"})
+    async with opened(tmp_path, ScriptedModel([Reply(calls=[call])]), agent__mode="bypass") as satchel:
+        session = await satchel.session()
+        file = session.cwd / "x.txt"
+        with anyio.fail_after(60):
+            async with anyio.create_task_group() as group:
+                group.start_soon(session.run_turn, "Write, and wait.")
+                while not (file.exists() and file.read_text()):  # noqa: ASYNC110 - another process does it
+                    await anyio.sleep(0.01)
+                session.cancel()
+        assert session.path is not None
+        restored = undo(session.path.with_suffix(".spill"))
+        assert restored is not None
+        assert restored.by_commands == (str(file),)
+        assert not file.exists()
