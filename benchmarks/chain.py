@@ -61,7 +61,7 @@ def satchel(address: str) -> Callable[[], Awaitable[Marks]]:
                 emit=emit,
                 clock=SystemClock(),
                 # The endpoint requests the same call each time; stopping such repetition is not measured here.
-                limits=TurnLimits(max_rounds=LENGTH + 1, max_repeats=LENGTH + 1),
+                limits=TurnLimits(max_rounds=LENGTH + 1, max_repeats=LENGTH + 1, max_stale=LENGTH + 1),
                 estimator=TokenEstimator(),
                 watch=PrefixWatch(),
             )

@@ -149,7 +149,7 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(2, "config:error:unknown-key", "issue 2", "An unknown key is reported with file, line, key, the allowed keys, and the closest one."),
     built(2, "config:error:value", "issue 2", "An invalid value is reported with file, line, key and the allowed values."),
     built(2, "config:error:exit-code", "issue 2", "An invalid configuration ends the command with exit code 2 and no traceback."),
-    built(2, "config:defaults", "DESIGN 3.2", "The defaults are those of the design: 10 rounds, 30 s, 16 workers, 30,000 characters, ask, 500 tokens, 5 memories."),
+    built(2, "config:defaults", "DESIGN 3.2", "The defaults are those of the design: 30 s, 16 workers, 30,000 characters, ask, 500 tokens, 5 memories."),
     built(2, "config:providers:builtin", "DESIGN 3.2", "anthropic, openai, ollama, gguf and none exist without configuration."),
     built(2, "config:providers:own", "DESIGN 3.2", "A provider of the user's own has kind, base_url, env_api_key and tool_use."),
     built(2, "config:providers:environ", "brief", "ANTHROPIC_BASE_URL, OPENAI_BASE_URL and OLLAMA_HOST change the addresses of the built-in providers."),
@@ -209,7 +209,7 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(3, "models:embedder:bad-output", "issue 3", "An embedder that returns NaN, the wrong dimension or nothing is an error, and nothing is lost."),
 
     # ---- The loop (DESIGN 4, seed-3, seed-0 part 1)
-    built(2, "loop:rounds:max", "seed-0 §1", "A turn asks the model at most max_rounds times, 10 by default, then ends with a message that says so."),
+    built(2, "loop:rounds:max", "seed-0 §1", "A turn asks the model at most max_rounds times, 1,000 by default, then ends with a message that says so; ten rounds in a row that bring nothing new end it as well (decision 123)."),
     built(2, "loop:rounds:end", "seed-3 §3", "A round without tool calls ends the turn with its text."),
     built(2, "loop:trace:accumulates", "seed-0 §1", "Results go back as tool_result blocks of a user message, and later rounds see the whole trace."),
     built(2, "loop:calls:concurrent", "seed-3 §2", "Calls of one round run concurrently and are answered in the order of the calls."),
@@ -1000,6 +1000,7 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(23, "capabilities:earned:forgotten", "issue 23, Build 4", "Whoever forgets what a proposal came of forgets the proposal."),
     built(23, "capabilities:earned:demoted", "issue 23, Build 4", "An earned tool that fails three times in a row, or that nobody uses, is put away with the reason; the user may enable it again."),
     built(23, "tools:undo", "issue 23, Build 5", "What the file tools changed in a turn is undone and redone byte for byte, or nothing is written where somebody else changed a file."),
+    built(23, "tools:undo:commands", "issue 23, Build 5 and It must show 5", "What commands changed in the session's folder is undone and redone byte for byte as well, after the user has seen the files; what is too large or too much is named, and what somebody else changed since stays."),
     built(23, "tools:undo:killed", "issue 23, It must show 5", "An undo or redo of several turns that is killed at any step leaves each file as it was before or after, and the next one ends it."),
     built(23, "sessions:rewind", "issue 23, Build 5", "A conversation goes back to before a message, and on request, shown beforehand, the files that tools changed since: exactly, or nothing is written."),
     built(25, "web-pages:artifacts", "issue 25 §2", "HTML and SVG of an answer are shown in a sandboxed frame without network and without access to the page."),

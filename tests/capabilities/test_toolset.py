@@ -276,6 +276,15 @@ async def test_what_comes_from_hosts_or_from_imported_code_is_from_outside(tmp_p
         assert (await tools.call("cap_online", city="Ulm")).untrusted
         assert (await tools.call("cap_foreign", city="Ulm")).untrusted
         assert (await tools.call("read_docs", name="foreign")).untrusted
+        await register(tools.bench.catalogue, "greet")
+        for name, hosts, is_outside in (
+            ("greets", ["capability:greet"], False),
+            ("passes_on", ["capability:foreign"], True),
+            ("asks", ["capability:greet", "model"], True),
+            ("looks_up", ["capability:online", "a.example"], True),
+        ):
+            await register(tools.bench.catalogue, name, draft(hosts=hosts))
+            assert (await tools.call(f"cap_{name}", city="Ulm")).untrusted is is_outside
 
 
 @pytest.mark.parametrize(

@@ -48,7 +48,7 @@ def test_the_defaults_are_those_of_the_design(tmp_path: Path) -> None:
     settings = read(tmp_path)
     assert settings.model == ""
     assert settings.agent == AgentSettings(
-        max_rounds=10, tool_timeout_s=30.0, tool_workers=16, max_result_chars=30_000, mode="ask"
+        max_rounds=1000, tool_timeout_s=30.0, tool_workers=16, max_result_chars=30_000, mode="ask"
     )
     assert settings.memory == MemorySettings(
         enabled=True,

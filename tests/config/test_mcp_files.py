@@ -149,7 +149,7 @@ def test_entries_are_added_and_removed_in_every_form_that_a_section_may_have(
     remove_mcp_server(path, "a")
     settings = load({}, cwd=tmp_path, home=tmp_path)
     assert {name: server.command for name, server in settings.mcp_servers.items()} == {"b": "y", "n": "z"}
-    assert settings.agent.max_rounds == (3 if "max_rounds" in text else 10)
+    assert settings.agent.max_rounds == (3 if "max_rounds" in text else 1000)
     with pytest.raises(NotFound):
         remove_mcp_server(path, "a")
 

@@ -115,6 +115,23 @@ async def test_after_the_last_round_the_turn_ends_with_what_was_done_and_what_is
     assert history_problems(world.messages, sendable=True) == []
 
 
+@requirement("loop:rounds:max")
+async def test_a_turn_that_goes_round_in_circles_ends_and_one_that_finds_something_new_goes_on() -> None:
+    def circling(request: ModelRequest) -> Reply:
+        asked = len(request.messages) // 2
+        return Reply(calls=[Call(name="look", input={"x": "new" if asked == 8 else asked % 3})])
+
+    world = World(circling, gives("ok"))
+    outcome = await world.run()
+    # Three rounds, five that repeat them, a new one, and ten more.
+    assert (outcome.status, outcome.rounds) == ("limit", 19)
+    assert outcome.text == (
+        "I stopped because 10 rounds in a row brought nothing new: the same calls, with the same results. "
+        "Done so far: look ×19. Tell me what to try instead."
+    )
+    assert history_problems(world.messages, sendable=True) == []
+
+
 async def test_the_next_turn_follows_the_results_of_a_turn_that_was_stopped_by_its_limit() -> None:
     replies = iter([Reply(calls=[Call(name="look")]), Reply(text="Fine.")])
     world = World(lambda _: next(replies), gives("ok"))

@@ -64,6 +64,7 @@ class Model:
         self.refused = ""
         self.invents: Callable[[str], str] = str
         self.time: float = 0
+        self.counts = Usage(input_tokens=900, output_tokens=40)
         self.runs: dict[str, list[str]] = {}
         self.scripted = ScriptedModel(self._answer)
 
@@ -91,7 +92,7 @@ class Model:
             if found[1] in ("3", "8") or "Kindly" in newest.text:
                 code = code.replace("print(", f"{'kind' if 'Kindly' in newest.text else 'odd'}_km = print(")
             call = Call(name="bash", input={"command": code}, id=f"c{len(request.messages)}")
-            return Reply(calls=[call], usage=Usage(input_tokens=900, output_tokens=40))
+            return Reply(calls=[call], usage=self.counts)
         return "Well."
 
     def _tool(self, told: str) -> dict[str, Any]:
@@ -165,7 +166,7 @@ async def test_what_was_done_three_times_becomes_a_tool_that_gives_what_the_log_
         await convert(satchel, "5")
         asked = await proposed(satchel)
         assert "done 3 times, such as “Convert 26.2 miles to km.” and “Convert 5 miles to km.”" in asked.text
-        assert re.search(r"would save about 36 tokens\b", asked.text)
+        assert re.search(r"would save about 59 tokens\b", asked.text)
         assert asked.options == ("yes", "no")
         # Nobody reads here, so nobody was told; the next one who does is told, once.
         assert await _notices(satchel) == []
@@ -196,7 +197,7 @@ async def test_what_was_done_three_times_becomes_a_tool_that_gives_what_the_log_
         before_s, after_s = asked.payload["saves"][2], (used.reliability.median_ms or 0) / 1000
         saved_s = round(max(0.0, before_s - after_s) * 2, 1)
         assert before_s > 0
-        assert await builds.saved(used) == {"calls": 0, "tokens": 72, "seconds": saved_s}
+        assert await builds.saved(used) == {"calls": 0, "tokens": 118, "seconds": saved_s}
         kinds = (await satchel.home.background_day(satchel.clock.now().date().isoformat())).kinds
         assert kinds["earn"][0] == 1
         # What repairs it has to pass them, too.
@@ -214,6 +215,18 @@ async def test_what_was_done_three_times_becomes_a_tool_that_gives_what_the_log_
         tool = await catalogue.get(tool.id)
         why = "because version 2 has failed three times in a row."
         assert (tool.version, tool.reasons) == (1, (f"miles_to_km is at version 1 again, {why}",))
+
+
+@requirement("capabilities:earned")
+async def test_what_would_be_saved_counts_calls_and_results_where_the_endpoint_counts_no_calls(
+    tmp_path: Path,
+) -> None:
+    model = Model()
+    model.counts = Usage(input_tokens=900)
+    async with opens(tmp_path, model) as satchel:
+        await convert(satchel, "12", "26.2", "5")
+        # The snippet was written once and read once, with its result.
+        assert re.search(r"would save about 42 tokens\b", (await proposed(satchel)).text)
 
 
 async def _notices(satchel: Satchel, least: int = 0) -> list[str]:

@@ -18,6 +18,7 @@ from satchel.runtime.commands import CommandContext, CommandResult, find_command
 from satchel.tools.builtin.changes import keep_change, redo, undo
 from satchel.tools.builtin.fence import Place
 from satchel.tools.builtin.seen import read_whole
+from satchel.tools.builtin.snapshot import Snapshot
 from tests.requirements import requirement
 from tests.runtime.world import opened
 
@@ -25,6 +26,9 @@ NAMES = ("a", "b", "c/d")
 STEPS = st.lists(
     st.one_of(
         st.tuples(st.just("tool"), st.booleans(), st.sampled_from(NAMES), st.binary(max_size=3)),
+        st.tuples(
+            st.just("command"), st.booleans(), st.sampled_from(NAMES), st.none() | st.binary(max_size=3)
+        ),
         st.tuples(st.just("user"), st.booleans(), st.sampled_from(NAMES), st.none() | st.binary(max_size=3)),
         st.tuples(st.sampled_from(["undo", "redo", "two"]), st.none(), st.none(), st.none()),
     ),
@@ -36,6 +40,12 @@ def state(work: Path) -> dict[str, bytes]:
     return {name: (work / name).read_bytes() for name in NAMES if (work / name).exists()}
 
 
+def write(path: Path, content: bytes | None) -> None:
+    """In place; None removes it."""
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(content) if content is not None else path.unlink(missing_ok=True)
+
+
 def sent_to(model: ScriptedModel) -> str:
     """What the model was told in its last request."""
     blocks = [block for message in model.requests[-1].messages for block in message.blocks]
@@ -44,7 +54,7 @@ def sent_to(model: ScriptedModel) -> str:
 
 @requirement("tools:undo")
 @given(STEPS)
-def test_edits_of_tools_and_user_undone_and_redone_in_any_order_are_exact_or_untouched(
+def test_edits_of_tools_commands_and_user_undone_and_redone_in_any_order_are_exact_or_untouched(
     steps: list[tuple[str, bool, str, bytes | None]],
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:
@@ -69,11 +79,21 @@ def test_edits_of_tools_and_user_undone_and_redone_in_any_order_are_exact_or_unt
                 keep_change(spill, turn, place, before, content)
                 place.replace(content, expected=read_whole(place)[1] if before is not None else None)
                 done[-1][name] = done[-1].get(name, (before, None))[0], content
+            elif kind == "command":
+                before = state(work).get(name)
+                if before == content:
+                    continue
+                if is_new_turn or not done or taken_back:
+                    turn += 1
+                    done.append({})
+                    numbers.append(turn)
+                taken_back.clear()
+                taken = Snapshot(work)
+                write(work / name, content)
+                taken.keep(spill, turn)
+                done[-1][name] = done[-1].get(name, (before, None))[0], content
             elif kind == "user":
-                (work / name).parent.mkdir(exist_ok=True)
-                (work / name).write_bytes(content) if content is not None else (work / name).unlink(
-                    missing_ok=True
-                )
+                write(work / name, content)
             else:
                 there = state(work)
                 count = 0 if kind == "redo" else min(len(done), 2 if kind == "two" else 1)

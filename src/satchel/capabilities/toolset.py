@@ -19,7 +19,7 @@ from satchel.capabilities.catalogue import Catalogue
 from satchel.capabilities.files import in_session
 from satchel.capabilities.lookup import Lookup
 from satchel.capabilities.package import SKILL
-from satchel.capabilities.records import MCP, Capability, Requested, Wanted, tool_name
+from satchel.capabilities.records import CALLED, MCP, Capability, Requested, Wanted, tool_name
 from satchel.capabilities.running import BACKGROUND_WALL_S, MOST_WALL_S, Outcome, Runner, outcome_to_json
 from satchel.errors import NotFound, StorageError, UsageError
 from satchel.messages import FileBlock
@@ -108,10 +108,15 @@ class OwnTool:
             return ()
         return (Effect(resource=f"capability:{self.capability.id}", writes=True),)
 
-    @property
-    def untrusted(self) -> bool:
-        """Whether what it says may come from its hosts, or from whoever wrote it."""
-        return bool(self.capability.access.hosts) or self.capability.provenance.made_by == "import"
+    async def is_from_outside(self) -> bool:
+        """Whether what it says may come from what it reaches, or from whoever wrote it or one that it calls."""
+        own = self.capability
+        # What these call, it calls itself: a call that reaches further than its caller is refused.
+        called = [host.removeprefix(CALLED) for host in own.access.hosts if host.startswith(CALLED)]
+        if len(called) < len(own.access.hosts) or own.provenance.made_by == "import":
+            return True
+        found = [await self.runner.catalogue.find(name) for name in called]
+        return any(one is not None and one.provenance.made_by == "import" for one in found)
 
     async def call(
         self, input: Mapping[str, Any], context: ToolContext, *, in_background: bool = False
@@ -150,7 +155,7 @@ class OwnTool:
             text="\n".join(part for part in parts if part) or "(no text)",
             is_error=not outcome.ok,
             data=outcome_to_json(outcome),
-            untrusted=self.untrusted,
+            untrusted=await self.is_from_outside(),
             files=files,
         )
 
@@ -179,7 +184,7 @@ class _InBackground:
 
         called = f"{self.spec.name} {json.dumps(input, ensure_ascii=False)}"
         try:
-            return await start_job(context, called, execute, untrusted=self.tool.untrusted)
+            return await start_job(context, called, execute, untrusted=await self.tool.is_from_outside())
         except UsageError as error:
             return ToolResult(text=str(error), is_error=True)
 

@@ -188,10 +188,9 @@ class AgentSettings:
     """The agent loop."""
 
     max_rounds: int = setting(
-        10,
-        "The maximum number of requests to the model in one turn. Then the turn ends and says so. If it is not set "
-        "and a budget is, the budget alone ends the turn; a budget in dollars only while the model costs something "
-        "and its price is known.",
+        1000,
+        "The maximum number of requests to the model in one turn. Then the turn ends and says so. A turn that goes "
+        "round in circles ends by itself; what a turn may spend is for `[budget]`.",
         low=1,
         high=1000,
     )

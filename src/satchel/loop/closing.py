@@ -24,6 +24,7 @@ __all__ = [
     "refusal_text",
     "repeat_text",
     "rounds_text",
+    "stale_text",
 ]
 
 CANCELLED_RUNNING = (
@@ -74,6 +75,14 @@ def repeat_text(times: int, steps: Sequence[ToolCallRecord]) -> str:
     tool = steps[-1].tool if steps else "a tool"
     return (
         f"I stopped because I made the same call ({tool}) {times} times in a row with the same result. "
+        f"{_done(steps)} Tell me what to try instead."
+    )
+
+
+def stale_text(rounds: int, steps: Sequence[ToolCallRecord]) -> str:
+    """The model makes the same few calls again and again."""
+    return (
+        f"I stopped because {rounds} rounds in a row brought nothing new: the same calls, with the same results. "
         f"{_done(steps)} Tell me what to try instead."
     )
 

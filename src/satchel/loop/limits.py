@@ -32,9 +32,7 @@ class TurnLimits:
     """The limits of a turn. The first four are settings of `[agent]`; their defaults come from seed-0 and the design.
 
     Attributes:
-        max_rounds: Model calls in a turn; at least 1 (seed-0: 10).
-        max_rounds_unpriced: The same while a budget in dollars can't end the turn: a cost is unknown, or all is free.
-            None is `max_rounds`.
+        max_rounds: Model calls in a turn; at least 1. It bounds a turn that has gone astray (decision 123).
         tool_timeout_s: Seconds for a call whose tool sets no limit of its own.
         patience: With a model that sends nothing; its end is a setting.
         max_result_chars: Characters of a result that the model gets; the whole is stored in a file.
@@ -44,6 +42,8 @@ class TurnLimits:
             offers, 128,000 tokens, is about half of it.
         max_repeats: After this many rounds in a row with the same call and the same result, the model is told; one more
             ends the turn.
+        max_stale: So many rounds in a row that brought nothing new, neither a call nor a result, end the turn: a model
+            that goes round in circles (seed-0: ten rounds, whatever they brought).
         compact_at: The part of the model's window, in (0, 1], above which older messages are summarised.
         keep_part: The part of the window that the newest messages may keep when that happens.
         max_tokens: Output tokens of one answer; None uses the model's own limit.
@@ -52,14 +52,14 @@ class TurnLimits:
         closing_timeout_s: The same while a cancelled turn is being closed.
     """
 
-    max_rounds: int = 10
-    max_rounds_unpriced: int | None = None
+    max_rounds: int = 1000
     tool_timeout_s: float = 30.0
     patience: Patience = Patience()
     max_result_chars: int = 30_000
     max_calls: int = 64
     max_answer_bytes: int = 1_000_000
     max_repeats: int = 3
+    max_stale: int = 10
     compact_at: float = 0.8
     keep_part: float = 0.3
     max_tokens: int | None = None

@@ -40,10 +40,16 @@ _LEAST_RESULT = 500
 
 
 class Repeats:
-    """Detects a model that makes the same call with the same result, round after round."""
+    """Detects a model that makes the same call with the same result, round after round, or goes round in circles.
+
+    Attributes:
+        stale: In how many rounds in a row, up to the last one, each call and its result had been there before.
+    """
 
     def __init__(self) -> None:
         """Begin without a call."""
+        self.stale = 0
+        self._stale_in = 0
         self._streaks: dict[str, tuple[int, int]] = {}
 
     def count(self, round: int, tool: str, input: Any, result: str) -> int:
@@ -58,6 +64,10 @@ class Repeats:
         written = json.dumps([tool, input, result], sort_keys=True, default=str)
         key = hashlib.sha256(written.encode("utf-8", "surrogatepass")).hexdigest()
         last, streak = self._streaks.get(key, (0, 0))
+        if not streak:
+            self.stale, self._stale_in = 0, round
+        elif self._stale_in != round:
+            self.stale, self._stale_in = self.stale + 1, round
         if last != round:
             streak = streak + 1 if last == round - 1 else 1
             self._streaks[key] = (round, streak)

@@ -382,11 +382,8 @@ class TurnRunner:
     # Preparing
 
     async def _prepare(self) -> TurnState:
-        most = self._limits.max_rounds_unpriced
-        if most is None or (self._usage.cost_usd and not self._unpriced):
-            most = self._limits.max_rounds
-        if self._rounds >= most:
-            text = closing.rounds_text(most, self._steps, self._last_steps)
+        if self._rounds >= self._limits.max_rounds:
+            text = closing.rounds_text(self._limits.max_rounds, self._steps, self._last_steps)
             return self._decide("limit", text)
         tokens = self._estimator.tokens(self._request_size)
         exceeded = await self._exceeded_budget(ahead_tokens=tokens)
@@ -438,6 +435,7 @@ class TurnRunner:
             return False
         self._spend(event.usage)
         self._inputs.watch.restart()
+        self._repeats = Repeats()  # what was summarised may have to be read again
         await self._emitter(event)
         self._compacted_size = self._conversation.size
         return True
@@ -655,6 +653,8 @@ class TurnRunner:
             return self._decide("done", answer)
         if streak > self._limits.max_repeats:
             return self._decide("limit", closing.repeat_text(streak, self._steps))
+        if self._repeats.stale >= self._limits.max_stale:
+            return self._decide("limit", closing.stale_text(self._repeats.stale, self._steps))
         return TurnState.PREPARING
 
     def _keep_results(self, round: Round) -> None:

@@ -43,10 +43,18 @@ from satchel.runtime.lines import (
     usage_table,
 )
 from satchel.runtime.options import chosen_option
-from satchel.runtime.rewinding import check_restored, files_since, rewind, said_at, turns_of
+from satchel.runtime.rewinding import (
+    check_restored,
+    commanded_notes,
+    files_since,
+    rewind,
+    said_at,
+    turns_of,
+    uncovered_notes,
+)
 from satchel.runtime.session_options import read_mode
 from satchel.sessions.view import SessionTurn
-from satchel.tools.builtin.changes import Restored, redo, undo
+from satchel.tools.builtin.changes import Restored, redo, uncovered, undo
 from satchel.version import __version__
 from satchel.wording import cut_text
 
@@ -761,17 +769,31 @@ async def _restored(
         raise UsageError("A turn is running. Wait until it ends, or interrupt it.")
     if session.path is None:
         raise UsageError("Nothing of this conversation is kept, so nothing can be undone.")
-    restored = await context.satchel.parts.pool.run(how, session.path.with_suffix(".spill"))
-    if restored is None:
-        raise UsageError(
-            "The file tools changed nothing that could be " + ("undone." if is_undo else "redone.")
-        )
-    check_restored(restored)
-    named = ", ".join(restored.names) or "none had to be written"
-    what = f"{'Undone' if is_undo else 'Done again'}: the file changes of {turns_of(restored)} ({named})."
-    # The model would take the files to be as it left them.
-    await context.satchel.post(session.id, what, source="the user's /undo" if is_undo else "the user's /redo")
-    return _shown(notes=[f"{what} What commands changed is not part of it."])
+    run, spill_dir = context.satchel.parts.pool.run, session.path.with_suffix(".spill")
+    # Somebody else may have written while a command ran, so what it changed is taken back only after a yes.
+    looked = await run(partial(undo, spill_dir, only_looks=True)) if is_undo else None
+    check_restored(looked)
+
+    async def proceed() -> CommandResult:
+        restored = await run(how, spill_dir)
+        if restored is None:
+            left = await run(uncovered, spill_dir) if is_undo else ()
+            nothing = f"Nothing was changed that could be {'undone' if is_undo else 'redone'}."
+            raise UsageError(" ".join((nothing, *uncovered_notes(left))))
+        check_restored(restored)
+        named = ", ".join(restored.names) or "none had to be written"
+        what = f"{'Undone' if is_undo else 'Done again'}: the file changes of {turns_of(restored)} ({named})."
+        # The model would take the files to be as it left them.
+        source = "the user's /undo" if is_undo else "the user's /redo"
+        await context.satchel.post(session.id, what, source=source)
+        return _shown(notes=[what, *uncovered_notes(restored.uncovered)])
+
+    if looked is None or not looked.by_commands:
+        return await proceed()
+    return CommandResult(
+        lines=_shown(*looked.names, notes=commanded_notes(looked)).lines,
+        confirm=Confirm(question=f"Put {counted(len(looked.names), 'file')} back?", proceed=proceed),
+    )
 
 
 async def _rewind(context: CommandContext, rest: str) -> CommandResult:
@@ -801,8 +823,7 @@ async def _rewind(context: CommandContext, rest: str) -> CommandResult:
         done = await rewind(satchel, session, turn, files=with_files)
         notes = [f"Back before message {turn}. What was said is still in /resume {session.id}."]
         if done.changed:
-            put = "Put back" if with_files else "Still changed"
-            notes.append(f"{put}: {', '.join(done.changed)}. What commands changed is not part of it.")
+            notes.append(f"{'Put back' if with_files else 'Still changed'}: {', '.join(done.changed)}.")
         if done.files:
             notes.append(f"Attach {counted(done.files, 'file')} of the message again if you want to.")
         return CommandResult(
@@ -817,7 +838,12 @@ async def _rewind(context: CommandContext, rest: str) -> CommandResult:
         return await proceed()
     return CommandResult(
         lines=_shown(
-            *looked.names, notes=[f"They go back to what they were before {one_line(said, 60)!r}."]
+            *looked.names,
+            notes=[
+                f"They go back to what they were before {one_line(said, 60)!r}.",
+                *commanded_notes(looked),
+                *uncovered_notes(looked.uncovered),
+            ],
         ).lines,
         confirm=Confirm(question=f"Put {counted(len(looked.names), 'file')} back?", proceed=proceed),
     )
@@ -946,7 +972,7 @@ COMMANDS: Mapping[str, SlashCommand] = {
         SlashCommand(
             name="undo",
             arguments="",
-            help="Undo the last turn's changes of files, but those of commands.",
+            help="Undo the last turn's changes of files.",
             run=partial(_restored, how=undo),
         ),
         SlashCommand(

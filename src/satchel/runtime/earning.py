@@ -12,7 +12,7 @@ import logging
 import re
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import chain
 from pathlib import Path
@@ -25,7 +25,7 @@ from satchel.builder.records import EARNED, Build, BuildMessage
 from satchel.builder.tasks import earned_task
 from satchel.capabilities.catalogue import Catalogue
 from satchel.capabilities.lookup import Lookup
-from satchel.capabilities.records import Capability, Wanted, check_name
+from satchel.capabilities.records import Capability, Wanted, check_name, tool_name
 from satchel.config.home import replace_file
 from satchel.errors import NotFound, SatchelError, UsageError
 from satchel.events import Notice
@@ -123,7 +123,7 @@ class _Time:
     words: frozenset[str]
     text: str
     results: str
-    saves: tuple[int, int, float]
+    saves: tuple[int, float, float]
 
 
 class Earning:
@@ -336,9 +336,7 @@ class Earning:
         calls, tokens, seconds = (
             statistics.median(each) for each in zip(*(time.saves for time in times), strict=True)
         )
-        # A call has to be written, too.
-        written = statistics.median(len(json.dumps(case["input"])) for case in cases) / _CHARS_OF_TOKEN
-        tokens = max(0.0, round(tokens - written))
+        tokens = max(0, round(tokens))
         quoted = [
             f"“{time.said}”" for time in times if len(time.said) <= _MOST_SAID and "\n" not in time.said
         ]
@@ -464,18 +462,33 @@ def _alike(one: _Time, other: _Time) -> bool:
     return len(one.words & other.words) >= _ALIKE * max(1, len(one.words | other.words))
 
 
-def _saves(turn: SessionTurn, work: Sequence[ToolCall]) -> tuple[int, int, float]:
-    """What one call of a tool would not have needed: the other calls, the tokens of the code that was written, and the
-    seconds in which the calls ran.
+def _saves(turn: SessionTurn, work: Sequence[ToolCall]) -> tuple[int, float, float]:
+    """What would not have been needed: calls but for one, tokens, and the seconds in which the calls ran.
+
+    Tokens are what was written before the answer, and the calls and results as each later request of the turn read
+    them. What every request has before these is not among them: providers keep it in a cache.
     """
     last = next(
         (said.answer for said in reversed(turn.parts) if isinstance(said, Said) and said.answer), None
     )
-    written = (turn.end.usage.output_tokens if turn.end is not None else 0) - (
+    counted = (turn.end.usage.output_tokens if turn.end is not None else 0) - (
         last.usage.output_tokens if last else 0
     )
-    seconds = sum(call.result.duration_ms for call in work if call.result is not None) / 1000
-    return max(0, len(work) - 1), max(0, written), seconds
+    written, read, seconds = 0.0, 0.0, 0.0
+    for call in work:
+        assert call.result is not None
+        tokens = _tokens(call.tool, call.input)
+        later = last.round - call.result.round if last is not None else 1
+        written += tokens
+        read += later * (tokens + len(call.result.text) / _CHARS_OF_TOKEN)
+        seconds += call.result.duration_ms / 1000
+    # Some endpoints count no calls.
+    return max(0, len(work) - 1), max(counted, written) + read, seconds
+
+
+def _tokens(tool: str, input: Mapping[str, Any]) -> float:
+    """About what a call is as text."""
+    return len(json.dumps({"name": tool, "input": dict(input)}, ensure_ascii=False)) / _CHARS_OF_TOKEN
 
 
 def _held(
@@ -492,6 +505,7 @@ def _held(
     name = check_name(str(value["name"]))
     wanted = Wanted(name=name, description=str(value["description"])[:500], input_schema=schema)
     cases: dict[int, dict[str, Any]] = {}
+    times: dict[int, _Time] = {}
     for use in value["uses"]:
         number, given, result = int(use["time"]), use["input"], str(use["result"]).strip()
         time = group[number - 1] if 0 < number <= len(group) else None
@@ -505,6 +519,10 @@ def _held(
         is_number = re.fullmatch(r"-?\d+(?:[.,]\d+)*", result) is not None
         expect = {"matches": _NUMBER.format(re.escape(result))} if is_number else {"contains": result}
         cases[number] = {"name": f"as in the log, {number}", "input": given, "expect": expect}
+        # A call of the tool is written, and read with its result by the request for the answer.
+        calls, tokens, seconds = time.saves
+        needed = 2 * _tokens(tool_name(name), given) + len(result) / _CHARS_OF_TOKEN
+        times[number] = replace(time, saves=(calls, tokens - needed, seconds))
     if len(cases) < _TIMES:
         raise UsageError(f"{len(cases)} of {len(group)} times are borne out.")
     inputs, expected = (
@@ -512,7 +530,7 @@ def _held(
     )
     if len(inputs) > 1 and len(expected) == 1:
         raise UsageError("What came out is the same each time, whatever the input.")
-    return wanted, list(cases.values()), [group[number - 1] for number in sorted(cases)]
+    return wanted, list(cases.values()), [times[number] for number in sorted(times)]
 
 
 def _values(value: object) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -14,7 +15,16 @@ if TYPE_CHECKING:
     from satchel.runtime.satchel import Satchel
     from satchel.runtime.session import Session
 
-__all__ = ["Rewound", "check_restored", "files_since", "rewind", "said_at", "turns_of"]
+__all__ = [
+    "Rewound",
+    "check_restored",
+    "commanded_notes",
+    "files_since",
+    "rewind",
+    "said_at",
+    "turns_of",
+    "uncovered_notes",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,3 +128,18 @@ def check_restored(restored: Restored | None) -> None:
             f"Nothing was written, because these files have changed since {turns_of(restored)}: "
             f"{', '.join(restored.conflicts)}."
         )
+
+
+def commanded_notes(looked: Restored) -> list[str]:
+    """What whoever takes back what commands changed has to know before."""
+    if not looked.by_commands:
+        return []
+    return [
+        f"While commands ran, {', '.join(looked.by_commands)} changed: if you changed them in that time, your changes "
+        "go as well, until /redo. What commands changed outside of the folder, and in what .gitignore names, stays."
+    ]
+
+
+def uncovered_notes(left: Sequence[str]) -> list[str]:
+    """What commands changed and can't be taken back, in words."""
+    return [f"Not part of it: {', '.join(left)}."] if left else []

@@ -930,18 +930,12 @@ class Satchel:
         self.parts.pool.close()
 
 
-_MOST_ROUNDS = 1000
-"""Of a turn that a budget ends: as many as the setting `agent.max_rounds` can have."""
 _IN_ANOTHER = "Session {id} is not in this project. Leave the project out, or use `satchel projects move`."
 
 
 def _limits(settings: Settings) -> TurnLimits:
-    budget, agent = settings.budget, settings.agent
-    has_budget = any((budget.session_usd, budget.day_usd, budget.turn_tokens))
-    is_default = "agent.max_rounds" not in settings.sources
     return TurnLimits(
-        max_rounds=_MOST_ROUNDS if has_budget and is_default else agent.max_rounds,
-        max_rounds_unpriced=None if budget.turn_tokens else agent.max_rounds,
+        max_rounds=settings.agent.max_rounds,
         tool_timeout_s=settings.agent.tool_timeout_s,
         patience=Patience(end_s=settings.agent.model_timeout_s),
         max_result_chars=settings.agent.max_result_chars,

@@ -150,9 +150,7 @@ class SubAgents:
         self._environment = environment
         self._record = record
         self._budget = budget
-        self._limits = replace(
-            limits, max_rounds=parts.settings.agent.sub_agent_rounds, max_rounds_unpriced=None
-        )
+        self._limits = replace(limits, max_rounds=parts.settings.agent.sub_agent_rounds)
         self._hooks: tuple[Any, ...] = tuple(map(_OnCalls, hooks))
         self._estimator = estimator
         self._lane = anyio.CapacityLimiter(_MOST_AT_ONCE)

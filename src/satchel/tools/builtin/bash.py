@@ -5,20 +5,25 @@ from __future__ import annotations
 import codecs
 import os
 import shutil
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from satchel.errors import SandboxError, UsageError
+import anyio
+
+from satchel.errors import SandboxError, SatchelError, UsageError
 from satchel.sandbox.process import REPORT_FD, OnOutput, ProcessResult, StreamName, run_process
 from satchel.tools.box import NETWORK, OUTSIDE, READ, REASON, WRITE, Box
 from satchel.tools.boxed import Workspaces
 from satchel.tools.boxed.notes import Refusals, data_of, refusal_notes
+from satchel.tools.builtin.changes import note_uncovered
 from satchel.tools.builtin.fence import EVERY_PATH, shown
 from satchel.tools.builtin.jobs import show_job, start_job
 from satchel.tools.builtin.record import BuiltIn
+from satchel.tools.builtin.snapshot import Snapshot, may_write
 from satchel.tools.display import Display, ShownResult, ends, fields
 from satchel.tools.function import function_tool
 from satchel.tools.port import Annotations, Effect, Tool, ToolContext, ToolResult
@@ -144,20 +149,21 @@ def bash_tool(*, default_timeout_s: float, boxes: Workspaces | None = None) -> T
         wanted_s = min(float(input.get("timeout_s", default_timeout_s)), MAX_TIMEOUT_S)
         limit_s = max(0.1, min(wanted_s, context.timeout_s - SPARE_S))
         started_in, note = _folder(context)
-        result, refusals = await run(
-            argv,
-            started_in,
-            context,
-            timeout_s=limit_s,
-            max_output_bytes=MAX_OUTPUT_BYTES,
-            max_report_bytes=MAX_CWD_BYTES,
-            on_output=_Progress(context).tell,
-        )
+        async with _kept_changes(command, context) as notes:
+            result, refusals = await run(
+                argv,
+                started_in,
+                context,
+                timeout_s=limit_s,
+                max_output_bytes=MAX_OUTPUT_BYTES,
+                max_report_bytes=MAX_CWD_BYTES,
+                on_output=_Progress(context).tell,
+            )
         ended_in = _reported(result.report)
         # Of concurrent commands, one that does not change its directory must not undo another's `cd`.
         if ended_in is not None and ended_in != started_in:
             context.state[STATE_KEY] = str(ended_in)
-        notes = [note] if note else []
+        notes += [note] if note else []
         notes += refusal_notes(refusals, can_ask=True)
         told = _result(result, limit_s, ended_in or started_in, notes, context, refusals)
         return replace(told, untrusted=await is_from_outside(context))
@@ -187,6 +193,28 @@ def bash_tool(*, default_timeout_s: float, boxes: Workspaces | None = None) -> T
     )
 
 
+@asynccontextmanager
+async def _kept_changes(command: str, context: ToolContext) -> AsyncIterator[list[str]]:
+    """Keep what a command changes in the session's folder for `/undo`. Gives the notes for its result.
+
+    What users run themselves is theirs; see `run_call`, whose calls reach everything.
+    """
+    notes: list[str] = []
+    if not context.session_id or Path("/") in context.roots or not may_write(command):
+        yield notes
+        return
+    before = await context.blocking(Snapshot, context.cwd)
+    try:
+        yield notes
+    finally:
+        # Also what a command did that was stopped.
+        with anyio.CancelScope(shield=True):
+            try:
+                await context.blocking(before.keep, context.spill_dir, context.turn)
+            except SatchelError as error:
+                notes.append(f"{error} /undo does not know it.")
+
+
 async def _in_background(
     command: str,
     run: Callable[..., Awaitable[tuple[ProcessResult, Refusals]]],
@@ -197,6 +225,9 @@ async def _in_background(
 ) -> ToolResult:
     """Start a command and return, or say how it ended if it does so at once."""
     folder, note = _folder(context)
+    if context.session_id:
+        what = "what commands in the background changed"
+        await context.blocking(note_uncovered, context.spill_dir, context.turn, what)
 
     async def execute(take: OnOutput) -> tuple[str, str]:
         result, refusals = await run(

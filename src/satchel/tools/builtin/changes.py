@@ -1,8 +1,8 @@
-"""What the file tools changed, turn by turn, so that it can be taken back: beside the session's long results.
+"""What the file tools and commands changed, turn by turn, so that it can be taken back: beside the long results.
 
-A change is on disk before the file is. Of a turn that is undone or redone, every file is as the tools left it, or as it
-was before; if any is not, somebody else changed it, and nothing is written. Several turns are taken back as if they
-were one.
+A change of a tool is on disk before the file is, one of a command after it. Of a turn that is undone or redone, every
+file is as the tools left it, or as it was before; if any is not, somebody else changed it, and nothing is written.
+Several turns are taken back as if they were one.
 """
 
 from __future__ import annotations
@@ -23,7 +23,18 @@ from satchel.tools.builtin.seen import read_whole
 from satchel.tools.kept import write_kept
 from satchel.tools.port import ToolContext
 
-__all__ = ["Keep", "Restored", "copy_changes", "keep_change", "keeper", "redo", "undo"]
+__all__ = [
+    "Keep",
+    "Restored",
+    "copy_changes",
+    "keep_change",
+    "keep_commands_change",
+    "keeper",
+    "note_uncovered",
+    "redo",
+    "uncovered",
+    "undo",
+]
 
 _FOLDER: Final = "changes"
 _JOURNAL: Final = "journal.jsonl"
@@ -39,12 +50,14 @@ class _Turn:
     """The changes of one turn. A file is in it once: as it was before the first change, and after the last.
 
     Attributes:
+        modes: Of the files that a command changed, to make one again that it removed.
         parts: The turns that are taken back together, the first one first; none for a turn of its own.
         broken: Files that somebody else changed between two of these.
     """
 
     number: int
-    files: dict[_File, tuple[str | None, str]] = field(default_factory=dict)
+    files: dict[_File, tuple[str | None, str | None]] = field(default_factory=dict)
+    modes: dict[_File, int] = field(default_factory=dict)
     parts: tuple[_Turn, ...] = ()
     broken: frozenset[_File] = frozenset()
 
@@ -62,12 +75,16 @@ class Restored:
         last: That of the last of several.
         names: The files that were written, or removed.
         conflicts: Files that somebody else changed; if there are any, nothing was written.
+        by_commands: Those of `names` that changed while commands ran.
+        uncovered: What commands changed and can't be taken back: files that are too large, and others in words.
     """
 
     turn: int
     last: int
     names: tuple[str, ...] = ()
     conflicts: tuple[str, ...] = ()
+    by_commands: tuple[str, ...] = ()
+    uncovered: tuple[str, ...] = ()
 
 
 def keeper(context: ToolContext, place: Place) -> Keep:
@@ -104,6 +121,42 @@ def keep_change(spill_dir: Path, turn: int, place: Place, before: bytes | None, 
         raise place.failure(error) from error
 
 
+def keep_commands_change(
+    spill_dir: Path, turn: int, place: Place, before: bytes | None, after: bytes | None, *, mode: int
+) -> None:
+    """Keep what a command changed. Blocks.
+
+    Args:
+        spill_dir: The session's folder for long results.
+        turn: Its turn.
+        place: The file.
+        before: Its content before the command; None if there was no such file.
+        after: Its content now; None if it is gone.
+        mode: Of the file.
+
+    Raises:
+        StorageUnwritable: It can't be kept.
+    """
+    folder = spill_dir / _FOLDER
+    digests = []
+    for content in (before, after):
+        try:
+            digests.append(_kept(folder, content) if content is not None else None)
+        except OSError as error:
+            raise StorageUnwritable(f"What a command changed can't be kept: {error.strerror}.") from error
+    line = {"root": str(place.root), "parts": place.parts, "before": digests[0], "after": digests[1]}
+    _note(folder, {"turn": turn, **line, "mode": mode})
+
+
+def note_uncovered(spill_dir: Path, turn: int, what: str) -> None:
+    """Note that commands changed something that can't be taken back: a path, or a clause. Blocks.
+
+    Raises:
+        StorageUnwritable: It can't be noted.
+    """
+    _note(spill_dir / _FOLDER, {"turn": turn, "uncovered": what})
+
+
 def undo(spill_dir: Path, *, since: int | None = None, only_looks: bool = False) -> Restored | None:
     """Put files back to what they were. None if there is nothing to undo. Blocks.
 
@@ -137,6 +190,12 @@ def undo(spill_dir: Path, *, since: int | None = None, only_looks: bool = False)
     return _restore(folder, together, "undone")
 
 
+def uncovered(spill_dir: Path, *, since: int = 0) -> tuple[str, ...]:
+    """What commands changed from a turn on and can't be taken back, as they noted it; see `note_uncovered`. Blocks."""
+    lines = [line for line in _lines(spill_dir / _FOLDER) if "uncovered" in line and line["turn"] >= since]
+    return tuple(dict.fromkeys(line["uncovered"] for line in lines))
+
+
 def redo(spill_dir: Path) -> Restored | None:
     """Make the changes again that were undone last; None if there are none, or others were made since."""
     _, taken_back = _turns(spill_dir / _FOLDER)
@@ -153,11 +212,12 @@ def copy_changes(source: Path, copy: Path, *, before: int) -> None:
                     if digest is not None:
                         _kept(copy / _FOLDER, (source / _FOLDER / digest).read_bytes())
                 line = {"turn": part.number, "root": root, "parts": parts, "before": was, "after": is_now}
-                _append(copy / _FOLDER, line)
+                mode = part.modes.get((root, parts))
+                _append(copy / _FOLDER, line if mode is None else {**line, "mode": mode})
 
 
 def _restore(folder: Path, turn: _Turn, direction: Direction, *, only_looks: bool = False) -> Restored:
-    planned: list[tuple[Place, bytes | None, os.stat_result | None]] = []
+    planned: list[tuple[Place, bytes | None, os.stat_result | None, int | None]] = []
     conflicts = [str(Path(root, *parts)) for root, parts in turn.broken]
     for (root, parts), (before, after) in turn.files.items():
         place = Place(root=Path(root), parts=parts, name=str(Path(root, *parts)))
@@ -170,17 +230,24 @@ def _restore(folder: Path, turn: _Turn, direction: Direction, *, only_looks: boo
             conflicts.append(place.name)
         wanted = before if direction == "undone" else after
         if digest != wanted:
-            planned.append((place, (folder / wanted).read_bytes() if wanted is not None else None, state))
+            content = (folder / wanted).read_bytes() if wanted is not None else None
+            planned.append((place, content, state, turn.modes.get((root, parts))))
     if conflicts:
         return Restored(turn=turn.number, last=turn.last, conflicts=tuple(sorted(conflicts)))
-    restored = Restored(turn=turn.number, last=turn.last, names=tuple(place.name for place, _, _ in planned))
+    restored = Restored(
+        turn=turn.number,
+        last=turn.last,
+        names=tuple(place.name for place, *_ in planned),
+        by_commands=tuple(place.name for place, _, _, mode in planned if mode is not None),
+        uncovered=uncovered(folder.parent, since=turn.number),
+    )
     if only_looks:
         return restored
-    for place, content, state in planned:
+    for place, content, state, mode in planned:
         if content is None:
             place.remove(expected=state)
         else:
-            place.replace(content, expected=state)
+            place.replace(content, expected=state, mode=mode)
     # Last: whoever is killed before has the turn as it was, and every file is accepted in both states.
     _note(folder, {direction: turn.number})
     return restored
@@ -216,7 +283,7 @@ def _note(folder: Path, line: dict[str, Any]) -> None:
 
 def _joined(turns: Sequence[_Turn]) -> _Turn:
     """Several turns, to be taken back together."""
-    files: dict[_File, tuple[str | None, str]] = {}
+    files: dict[_File, tuple[str | None, str | None]] = {}
     broken = {file for turn in turns for file in turn.broken}
     for turn in turns:
         for file, (before, after) in turn.files.items():
@@ -225,7 +292,8 @@ def _joined(turns: Sequence[_Turn]) -> _Turn:
                 broken.add(file)
             files[file] = first, after
     parts = tuple(part for turn in turns for part in turn.parts or (turn,))
-    return _Turn(parts[0].number, files, parts, frozenset(broken))
+    modes = {file: mode for turn in turns for file, mode in turn.modes.items()}
+    return _Turn(parts[0].number, files, modes, parts, frozenset(broken))
 
 
 def _turns(folder: Path) -> tuple[list[_Turn], list[_Turn]]:
@@ -233,6 +301,8 @@ def _turns(folder: Path) -> tuple[list[_Turn], list[_Turn]]:
     done: list[_Turn] = []
     taken_back: list[_Turn] = []
     for line in _lines(folder):
+        if "uncovered" in line:
+            continue
         if "undone" in line:
             if done:
                 taken_back.append(done.pop())
@@ -254,8 +324,10 @@ def _turns(folder: Path) -> tuple[list[_Turn], list[_Turn]]:
             if not done or done[-1].parts or done[-1].number != line["turn"]:
                 done.append(_Turn(line["turn"]))
             file = line["root"], tuple(line["parts"])
-            was = done[-1].files.get(file, (line["before"], ""))[0]
+            was = done[-1].files.get(file, (line["before"], None))[0]
             done[-1].files[file] = was, line["after"]
+            if "mode" in line:
+                done[-1].modes[file] = line["mode"]
     return done, taken_back
 
 
@@ -277,6 +349,7 @@ def _kept(folder: Path, content: bytes) -> str:
 
 
 def _append(folder: Path, line: dict[str, Any]) -> None:
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     with open(folder / _JOURNAL, "ab", opener=_private) as file:
         # After a process that was killed in the middle of its line, too.
         file.write(b"\n" + json.dumps(line).encode() + b"\n")

@@ -66,12 +66,15 @@ class Place:
         except OSError as error:
             raise self.failure(error) from error
 
-    def replace(self, data: bytes, *, expected: os.stat_result | None) -> os.stat_result:
+    def replace(
+        self, data: bytes, *, expected: os.stat_result | None, mode: int | None = None
+    ) -> os.stat_result:
         """Replace the whole file atomically, and create its folders.
 
         Args:
             data: The new content.
             expected: The state of the existing file, whose mode is kept; None if there is none.
+            mode: Of a file that does not exist; None takes the usual one.
 
         Returns:
             The new file's state.
@@ -83,9 +86,9 @@ class Place:
         temporary = f".satchel-{secrets.token_hex(8)}"
         try:
             with self._folder(create=True) as folder:
-                mode = 0o666 if expected is None else 0o600
+                created = 0o600 if expected is not None else 0o666 if mode is None else mode & 0o777
                 handle = os.open(
-                    temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode, dir_fd=folder
+                    temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, created, dir_fd=folder
                 )
                 try:
                     with os.fdopen(handle, "wb") as file:

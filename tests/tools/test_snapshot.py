@@ -1,0 +1,197 @@
+"""What commands changed in the session's folder is undone and redone exactly, or not at all."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import anyio
+import pytest
+
+from satchel.errors import UsageError
+from satchel.models import Call, Reply, ScriptedModel
+from satchel.runtime.commands import CommandContext, CommandResult, find_command, run_command
+from satchel.tools.builtin import snapshot
+from satchel.tools.builtin.changes import copy_changes, redo, uncovered, undo
+from satchel.tools.builtin.snapshot import Snapshot, may_write
+from tests.requirements import requirement
+from tests.runtime.world import opened
+
+
+def state(work: Path) -> dict[str, tuple[bytes, int]]:
+    files = [path for path in work.rglob("*") if path.is_file()]
+    return {str(path.relative_to(work)): (path.read_bytes(), path.stat().st_mode) for path in files}
+
+
+@requirement("tools:undo:commands")
+def test_what_a_command_changed_made_and_removed_is_undone_and_redone_with_its_mode(tmp_path: Path) -> None:
+    work, spill = tmp_path / "work", tmp_path / "spill"
+    (work / "src").mkdir(parents=True)
+    for name, content in (("src/a.py", b"a = 1\n"), ("empty", b""), ("run.sh", b"echo\n"), ("same", b"s")):
+        (work / name).write_bytes(content)
+    (work / "run.sh").chmod(0o755)
+    (work / ".gitignore").write_text("out/\n")
+    (work / "out").mkdir()
+    before = state(work)
+    taken = Snapshot(work)
+    (work / "src/a.py").write_bytes(b"a = 2\n")
+    (work / "empty").unlink()
+    (work / "run.sh").unlink()
+    os.utime(work / "same")
+    (work / "new").mkdir()
+    (work / "new/b").write_bytes(b"b")
+    (work / "new/b").chmod(0o700)
+    (work / "out/ignored.o").write_bytes(b"o")
+    taken.keep(spill, 3)
+    after = state(work)
+    looked = undo(spill, only_looks=True)
+    assert looked is not None
+    assert looked.names == looked.by_commands
+    assert [Path(name).relative_to(work) for name in looked.names] == [
+        Path("empty"),
+        Path("new/b"),
+        Path("run.sh"),
+        Path("src/a.py"),
+    ]
+    undo(spill)
+    assert state(work) == {**before, "out/ignored.o": after["out/ignored.o"]}
+    copy_changes(spill, tmp_path / "copy", before=4)  # of what stands: nothing
+    assert undo(tmp_path / "copy") is None
+    redo(spill)
+    assert state(work) == after
+    # A branch undoes it with the modes, too.
+    copy_changes(spill, tmp_path / "copy", before=4)
+    undo(tmp_path / "copy")
+    assert state(work) == {**before, "out/ignored.o": after["out/ignored.o"]}
+
+
+@requirement("tools:undo:commands")
+def test_what_somebody_changed_after_the_command_stays_and_nothing_is_written(tmp_path: Path) -> None:
+    work, spill = tmp_path / "work", tmp_path / "spill"
+    work.mkdir()
+    (work / "a").write_text("1")
+    (work / "b").write_text("1")
+    taken = Snapshot(work)
+    (work / "a").write_text("2")
+    (work / "b").unlink()
+    taken.keep(spill, 1)
+    (work / "b").write_text("mine")
+    restored = undo(spill)
+    assert restored is not None
+    assert restored.conflicts == (str(work / "b"),)
+    assert ((work / "a").read_text(), (work / "b").read_text()) == ("2", "mine")
+
+
+@requirement("tools:undo:commands")
+def test_what_is_too_large_or_too_much_is_named_and_a_link_is_not_followed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work, spill, other = tmp_path / "work", tmp_path / "spill", tmp_path / "other"
+    for folder in (work / "d", other):
+        folder.mkdir(parents=True)
+    (other / "secret").write_text("secret")
+    (work / "d/secret").write_text("mine")
+    (work / "large").write_bytes(b"x" * (1 << 20) + b"x")
+    taken = Snapshot(work)
+    (work / "large").write_bytes(b"y" * (1 << 20) + b"y")
+    (work / "d/secret").unlink()
+    (work / "d").rmdir()
+    (work / "d").symlink_to(other)
+    taken.keep(spill, 1)
+    assert uncovered(spill) == (str(work / "d/secret"), str(work / "large"))
+    assert undo(spill) is None
+    assert not any(path.read_bytes() == b"secret" for path in spill.rglob("*") if path.is_file())
+    (work / "large").unlink()
+    (work / "d").unlink()
+    (work / "a").write_text("1")
+    taken = Snapshot(work)
+    monkeypatch.setattr(snapshot, "MOST_FILES", 1)
+    (work / "a").write_text("2")
+    (work / "b").write_text("2")
+    taken.keep(spill, 2)
+    assert uncovered(spill, since=2) == ("what else commands changed in a folder with more than 1 file",)
+    assert undo(spill) is not None
+    assert (work / "a").read_text() == "1"
+
+
+@requirement("tools:undo:commands")
+@pytest.mark.parametrize(
+    ("command", "may"),
+    [
+        ("ls -l | wc -l", False),
+        ("cat a; sed -i s/a/b/ a", True),
+        ("cat a > b", True),
+        ("git checkout .", True),
+    ],
+)
+def test_commands_that_only_print_are_not_watched(command: str, may: bool) -> None:
+    assert may_write(command) is may
+
+
+@requirement("tools:undo:commands", "tools:undo")
+@pytest.mark.anyio
+async def test_a_turn_of_edits_and_commands_is_undone_after_a_yes_and_names_what_stays(
+    tmp_path: Path,
+) -> None:
+    calls = [
+        Call(name="file_write", input={"path": "x.py", "content": "x=1\n"}),
+        Call(name="bash", input={"command": "sed -i 's/=/ = /' x.py; rm kept.py; echo n > n.txt"}),
+    ]
+    serve = Call(name="bash", input={"command": "true; sleep 0.1", "background": True})
+    model = ScriptedModel([Reply(calls=calls), "Done.", Reply(calls=[serve]), "Started.", "I see."])
+    async with opened(tmp_path, model, agent__mode="bypass") as satchel:
+        session = await satchel.session()
+        work = session.cwd
+        (work / "kept.py").write_text("kept")
+        outcome = await session.run_turn("Write and format.")
+        assert [step.is_error for step in outcome.steps] == [False, False], outcome.steps
+        assert (work / "x.py").read_text() == "x = 1\n"
+        context = CommandContext(satchel=satchel, session=session, show=lambda _: None, tell=lambda _: None)
+
+        async def say(text: str) -> CommandResult:
+            found = find_command(text)
+            assert found is not None
+            return await run_command(context, *found)
+
+        # What the user runs is the user's, and nothing to undo.
+        await session.run_tool("bash", {"command": "echo mine > mine.txt"})
+        asked = await say("/undo")
+        assert asked.confirm is not None
+        assert asked.lines[-1].text.startswith(f"While commands ran, {work / 'x.py'}, {work / 'kept.py'}, ")
+        assert (work / "n.txt").exists(), "nothing is written before the yes"
+        told = await asked.confirm.proceed()
+        assert "Undone: the file changes of turn 1" in told.lines[0].text
+        assert {path.name for path in work.iterdir()} >= {"kept.py", "mine.txt"}
+        assert not {"x.py", "n.txt"} & {path.name for path in work.iterdir()}
+        assert (await say("/redo")).confirm is None
+        assert (work / "x.py").read_text() == "x = 1\n"
+        assert not (work / "kept.py").exists()
+        await session.run_turn("Start it.")
+        asked = await say("/undo")
+        assert asked.confirm is not None
+        done = await asked.confirm.proceed()
+        assert done.lines[-1].text == "Not part of it: what commands in the background changed."
+        with pytest.raises(
+            UsageError, match=r"could be undone\. Not part of it: what commands in the background"
+        ):
+            await say("/undo")
+
+
+@requirement("tools:undo:commands")
+@pytest.mark.anyio
+async def test_what_a_command_did_before_it_was_stopped_can_be_undone(tmp_path: Path) -> None:
+    call = Call(name="bash", input={"command": "echo new > x.txt; sleep 600"})
+    async with opened(tmp_path, ScriptedModel([Reply(calls=[call])]), agent__mode="bypass") as satchel:
+        session = await satchel.session()
+        file = session.cwd / "x.txt"
+        with anyio.fail_after(60):
+            async with anyio.create_task_group() as group:
+                group.start_soon(session.run_turn, "Write, and wait.")
+                while not (file.exists() and file.read_text()):  # noqa: ASYNC110 - another process does it
+                    await anyio.sleep(0.01)
+                session.cancel()
+        assert session.path is not None
+        restored = undo(session.path.with_suffix(".spill"))
+        assert restored is not None
+        assert restored.by_commands == (str(file),)
+        assert not file.exists()
