@@ -69,7 +69,7 @@ def serve(
         from satchel.server.listening import FrontDoorSocket, serve_people  # noqa: PLC0415
         from satchel.server.listening import serve as serve_http  # noqa: PLC0415
 
-        if fd is None and has_people(settings.home):
+        if fd is None and has_people(settings):
             await serve_people(settings, tell=tell, inherited=listener)
             return None
         given = (
