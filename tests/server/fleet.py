@@ -231,7 +231,7 @@ class Balancer:
 
     async def _handle(self, client: anyio.abc.SocketStream) -> None:
         async with client:
-            with suppress(anyio.EndOfStream, anyio.BrokenResourceError, OSError):
+            with suppress(anyio.EndOfStream, anyio.BrokenResourceError, OSError, TimeoutError):
                 head = b""
                 while b"\r\n\r\n" not in head:
                     head += await client.receive()
@@ -255,12 +255,15 @@ class Balancer:
         token = found[1].decode() if found else ""
         self._next += 1
         first = self._next if token in self._wandering else sha256(token.encode()).digest()[0]
-        for step in range(len(self._ports)):
-            with suppress(OSError):
-                door = await anyio.connect_tcp("127.0.0.1", self._ports[(first + step) % len(self._ports)])
-                self.moved += step
-                return door
-        raise OSError("no door answers")
+        with anyio.fail_after(_LIMIT_S):
+            while True:
+                for step in range(len(self._ports)):
+                    with suppress(OSError):
+                        port = self._ports[(first + step) % len(self._ports)]
+                        door = await anyio.connect_tcp("127.0.0.1", port)
+                        self.moved += step
+                        return door
+                await anyio.sleep(_LOOK_S)  # until one is up again
 
 
 @dataclass
@@ -281,9 +284,9 @@ class User:
         self.said.append(one)
         return one
 
-    def chat(self, url: str, until_s: float) -> None:
+    def chat(self, url: str, end: threading.Event) -> None:
         headers = {"authorization": f"Bearer {self.token}", "connection": "close"}
-        while time.monotonic() < until_s:
+        while not end.is_set():
             one = self.next_message()
             full = len(self.sessions) == _CONVERSATIONS
             session = self.chance.choice(self.sessions) if full else ""
@@ -339,9 +342,9 @@ class CommandLine:
         self._machine, self._person, self._user = machine, person, user
         self.process: subprocess.Popen[str] | None = None
 
-    def run(self, until_s: float) -> None:
+    def run(self, end: threading.Event) -> None:
         settings, uid = self._machine.settings, self._person.uid
-        while time.monotonic() < until_s:
+        while not end.is_set():
             one = self._user.next_message(self._user.name.replace("u", "c"))
             self.process = subprocess.Popen(
                 [self._machine.python, "-P", "-s", "-m", "satchel", "ask", one.text],
@@ -374,6 +377,7 @@ class Fleet:
     command_line: CommandLine
     model: Model
     killed: Counter[str] = field(default_factory=Counter)
+    began: int = 0
 
     def kill(self, chance: random.Random, number: int) -> None:
         """Kill a process; each kind in its turn, where there is one."""
@@ -381,7 +385,7 @@ class Fleet:
         asker = self.command_line.process
         if asker is not None and asker.poll() is None:
             running.append((asker.pid, "command line"))
-        order = ("person", "worker", "person", "door", "person", "command line")
+        order = ("person", "worker", "command line") * 5 + ("door",)
         for step in range(len(order)):
             kind = order[(number + step) % len(order)]
             if pids := [pid for pid, each in running if each == kind]:
@@ -440,21 +444,30 @@ def run(made: Fleet, *, seconds: float, every_s: float, seed: int) -> str:
     loads = []
     with start_blocking_portal() as portal, ThreadPoolExecutor(len(made.users) + 1) as pool:
         serving_it, _ = portal.start_task(balancer.serve)
-        began_s = time.monotonic()
-        until_s = began_s + seconds
+        end = threading.Event()
         url = f"http://127.0.0.1:{balancer.port}"
-        chats = [pool.submit(user.chat, url, until_s) for user in made.users[1:]]
-        chats.append(pool.submit(made.command_line.run, until_s))
-        restart = threading.Thread(target=made.postgres.control, args=("restart",))
-        number = 0
-        while (now_s := time.monotonic()) < until_s:
-            if now_s >= began_s + (number + 1) * every_s:
-                made.kill(chance, number)
-                number += 1
-                loads.append(os.getloadavg()[0])
-            if now_s >= began_s + seconds / 2 and restart.ident is None:
-                restart.start()
-            time.sleep(_LOOK_S)
+        chats = [pool.submit(user.chat, url, end) for user in made.users[1:]]
+        chats.append(pool.submit(made.command_line.run, end))
+        try:
+            # The kills begin when everybody's process has started.
+            wait(
+                lambda: all(any(one.answer for one in user.said) for user in made.users), "not all chat", 600
+            )
+            made.began = sum(len(user.said) for user in made.users)
+            began_s = time.monotonic()
+            until_s = began_s + seconds
+            restart = threading.Thread(target=made.postgres.control, args=("restart",))
+            number = 0
+            while (now_s := time.monotonic()) < until_s:
+                if now_s >= began_s + (number + 1) * every_s:
+                    made.kill(chance, number)
+                    number += 1
+                    loads.append(os.getloadavg()[0])
+                if now_s >= began_s + seconds / 2 and restart.ident is None:
+                    restart.start()
+                time.sleep(_LOOK_S)
+        finally:
+            end.set()
         restart.join()
         for each in chats:
             each.result()
@@ -584,7 +597,8 @@ def main() -> None:
         waits = sorted(one.waited_s for one in answered if one.waited_s)
         say(f"{sum(made.killed.values())} killed: {dict(made.killed)}. Load {load}.")
         say(
-            f"{len(said)} sent, {len(acknowledged)} acknowledged, {len(answered)} answered in the same stream."
+            f"{len(said)} sent, {made.began} of them before the first kill; {len(acknowledged)} acknowledged, "
+            f"{len(answered)} answered in the same stream."
         )
         if waits:
             say(

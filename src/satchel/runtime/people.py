@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from satchel.config import Settings
 from satchel.config.home import ensure_home, locked_folder, replace_file
-from satchel.errors import NotFound, Refused, StorageCorrupt, StorageUnreachable, UsageError
+from satchel.errors import ConfigError, NotFound, Refused, StorageCorrupt, StorageUnreachable, UsageError
 from satchel.memory.text.hashing import KEY_FILE, WordHasher
 from satchel.storage import is_server
 
@@ -86,11 +86,11 @@ def has_people(settings: Settings) -> bool:
     """Whether a home has people, so that its server is their front door.
 
     Raises:
-        StorageUnreachable: The server that knows doesn't answer, and there were people.
+        ConfigError, StorageError: The server that knows can't be asked, and there were people.
     """
     try:
         return bool(People.of(settings).all())
-    except StorageUnreachable:
+    except (ConfigError, StorageUnreachable):
         if (settings.home / USERS).exists():
             raise
         return False

@@ -145,36 +145,13 @@ def settle(settings: Settings, person: Person, people: People) -> Person:
         # What is in the administrator's home stays closed where its folder lets people through.
         for entry in home.iterdir() if is_apart() else ():
             if entry.name != USERS and not entry.is_symlink():
-                entry.chmod(entry.stat().st_mode & 0o700)
+                with suppress(FileNotFoundError):  # one that is just being written under another name
+                    entry.chmod(entry.stat().st_mode & 0o700)
         for path in (home, home / USERS):
             path.mkdir(exist_ok=True)
             path.chmod(0o711 if is_apart() else 0o700)
-        if people.is_shared and folder.exists() and not _is_of(folder, person):
-            # Of somebody of the same name who was removed on another machine.
-            aside = home / _REMOVED / f"{person.name}-{time.time_ns()}"
-            aside.parent.mkdir(mode=0o700, exist_ok=True)
-            folder.rename(aside)
-        part = folder if folder.exists() else folder.with_name(f".{person.name}")
-        if part != folder:
-            if people.is_shared and not person.database:
-                raise ConfigError(f"What {person.name} has is in files of another machine.")
-            shutil.rmtree(part, ignore_errors=True)
-            for path in (part, part / ".satchel", part / _FILES):
-                path.mkdir(mode=0o700)
-            if (home / "models").is_dir():
-                # Linked and not copied: they are large, and everybody's are the same.
-                shutil.copytree(home / "models", part / ".satchel/models", copy_function=_linked)
-            if people.is_shared:
-                (part / ".satchel" / KEY_FILE).write_bytes(people.key_of(person))
-                (part / ".satchel" / KEY_FILE).chmod(0o600)
-                _mark(folder, person)
-        is_fresh = part != folder or folder.stat().st_uid != (person.uid or folder.stat().st_uid)
-        if person.uid is not None and is_fresh:
-            for path in (part, *part.rglob("*")):
-                if path.is_dir() or path.lstat().st_nlink == 1:  # not the models, which are everybody's
-                    os.chown(path, person.uid, person.uid, follow_symlinks=False)
-        if part != folder:
-            part.rename(folder)
+        with locked_folder(home / USERS):
+            is_fresh = _make(home, folder, person, people)
     except OSError as error:
         raise StorageUnwritable(f"{folder} can't be made: {error.strerror}.") from error
     if person.uid is not None and is_fresh:
@@ -195,6 +172,37 @@ def settle(settings: Settings, person: Person, people: People) -> Person:
                 "a user id of their own: use a home that they can reach, such as SATCHEL_HOME=/var/lib/satchel."
             )
     return person
+
+
+def _make(home: Path, folder: Path, person: Person, people: People) -> bool:
+    """Make a person's folder, or give it to another user id. Returns whether something was done."""
+    if people.is_shared and folder.exists() and not _is_of(folder, person):
+        # Of somebody of the same name who was removed on another machine.
+        aside = home / _REMOVED / f"{person.name}-{time.time_ns()}"
+        aside.parent.mkdir(mode=0o700, exist_ok=True)
+        folder.rename(aside)
+    part = folder if folder.exists() else folder.with_name(f".{person.name}")
+    if part != folder:
+        if people.is_shared and not person.database:
+            raise ConfigError(f"What {person.name} has is in files of another machine.")
+        shutil.rmtree(part, ignore_errors=True)
+        for path in (part, part / ".satchel", part / _FILES):
+            path.mkdir(mode=0o700)
+        if (home / "models").is_dir():
+            # Linked and not copied: they are large, and everybody's are the same.
+            shutil.copytree(home / "models", part / ".satchel/models", copy_function=_linked)
+        if people.is_shared:
+            (part / ".satchel" / KEY_FILE).write_bytes(people.key_of(person))
+            (part / ".satchel" / KEY_FILE).chmod(0o600)
+            _mark(folder, person)
+    is_fresh = part != folder or person.uid not in (None, folder.stat().st_uid)
+    if person.uid is not None and is_fresh:
+        for path in (*part.rglob("*"), part):
+            if path.is_dir() or path.lstat().st_nlink == 1:  # not the models, which are everybody's
+                os.chown(path, person.uid, person.uid, follow_symlinks=False)
+    if part != folder:
+        part.rename(folder)
+    return is_fresh
 
 
 def take_in(settings: Settings, people: People) -> None:

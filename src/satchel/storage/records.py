@@ -11,8 +11,9 @@ from typing import Any, Final
 import psycopg
 from psycopg.sql import SQL, Identifier
 from sqlalchemy.engine import make_url
+from sqlalchemy.exc import ArgumentError
 
-from satchel.errors import StorageError, StorageUnreachable
+from satchel.errors import ConfigError, StorageError, StorageUnreachable
 
 __all__ = ["Records"]
 
@@ -25,8 +26,15 @@ class Records:
     """A table of records. It is made with the first change; threads may use one object at the same time."""
 
     def __init__(self, url: str, table: str) -> None:
-        """Nothing is connected before something is asked."""
-        address = make_url(url).set(drivername="postgresql")
+        """Nothing is connected before something is asked.
+
+        Raises:
+            ConfigError: The URL can't be read.
+        """
+        try:
+            address = make_url(url).set(drivername="postgresql")
+        except (ArgumentError, ValueError):
+            raise ConfigError("The URL of the database can't be read.") from None
         self._url = address.render_as_string(hide_password=False)
         self._table = Identifier(table)
         self._lock = threading.Lock()
