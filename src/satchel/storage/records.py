@@ -31,6 +31,7 @@ class Records:
         Raises:
             ConfigError: The URL can't be read.
         """
+        self._connection: psycopg.Connection | None = None
         try:
             address = make_url(url).set(drivername="postgresql")
         except (ArgumentError, ValueError):
@@ -38,7 +39,6 @@ class Records:
         self._url = address.render_as_string(hide_password=False)
         self._table = Identifier(table)
         self._lock = threading.Lock()
-        self._connection: psycopg.Connection | None = None
         self._known: dict[str, Any] = {}
         self._version = 0
 
