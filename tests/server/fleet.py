@@ -45,8 +45,8 @@ import psycopg
 from anyio.from_thread import start_blocking_portal
 
 from satchel.config import Settings, load
-from satchel.runtime.people import People, Person
-from satchel.runtime.person_homes import add_person, environ_of, folder_of, run_for
+from satchel.runtime.people import Person
+from satchel.runtime.person_homes import add_person, environ_of, folder_of, people_of, run_for
 from tests.cli.conftest import serving
 from tests.cli.programs import said_to, speaks
 from tests.models.loopback import Answer, Asked, as_json
@@ -417,13 +417,13 @@ def fleet(folder: Path, count: int, seed: int, *, apart: bool) -> Iterator[Fleet
             name = f"u{number:03}"
             where = machines[number % len(machines)].settings
             add_person(where, name, f"password of {name}", day_usd=None, disk_mb=None, own_keys=False)
-            token = People.of(where).make_token(name)
+            token = people_of(where).make_token(name)
             users.append(User(name, token, random.Random(f"{seed} {name}")))
         for machine in machines:
             machine.start(apart=apart)
             stack.callback(machine.end)
         wait(lambda: all(each.is_up() for each in machines), "a door doesn't start")
-        person = People.of(first.settings).get(users[0].name)
+        person = people_of(first.settings).get(users[0].name)
         yield Fleet(folder, postgres, machines, users, CommandLine(first, person, users[0]), model)
 
 
@@ -546,7 +546,7 @@ def doctors(made: Fleet) -> list[str]:
 
     def examined(number: int) -> list[str]:
         settings = made.machines[number % len(made.machines)].settings
-        person = People.of(settings).get(made.users[number].name)
+        person = people_of(settings).get(made.users[number].name)
         _, out, said = run_for(settings, person, "satchel", "doctor", "--json")
         try:
             return [

@@ -20,7 +20,7 @@ from satchel.cli.output import is_terminal, tell
 from satchel.cli.settings import read_settings
 from satchel.config import Settings
 from satchel.errors import StorageUnwritable
-from satchel.runtime.people import has_people
+from satchel.runtime.person_homes import has_people
 from satchel.runtime.serving import Serving, login_link, serving
 
 __all__ = ["serve"]

@@ -16,13 +16,11 @@ from hmac import new as hmac
 from pathlib import Path
 from typing import Any, Final
 
-from satchel.config import Settings
 from satchel.config.home import ensure_home, locked_folder, replace_file
-from satchel.errors import ConfigError, NotFound, Refused, StorageCorrupt, StorageUnreachable, UsageError
+from satchel.errors import NotFound, Refused, StorageCorrupt, StorageUnreachable, UsageError
 from satchel.memory.text.hashing import KEY_FILE, WordHasher
-from satchel.storage import is_server
 
-__all__ = ["FEWEST_PASSWORD_CHARS", "PEOPLE_FILE", "USERS", "People", "Person", "has_people", "role_of"]
+__all__ = ["FEWEST_PASSWORD_CHARS", "PEOPLE_FILE", "USERS", "People", "Person", "role_of"]
 
 PEOPLE_FILE: Final = "people.json"
 USERS: Final = "users"
@@ -80,20 +78,6 @@ class Person:
     def stamp(self) -> str:
         """Changes with the password: who logged in with another one has to log in again."""
         return _digest(self.password)
-
-
-def has_people(settings: Settings) -> bool:
-    """Whether a home has people, so that its server is their front door.
-
-    Raises:
-        ConfigError, StorageError: The server that knows can't be asked, and there were people.
-    """
-    try:
-        return bool(People.of(settings).all())
-    except (ConfigError, StorageUnreachable):
-        if (settings.home / USERS).exists():
-            raise
-        return False
 
 
 def role_of(name: str) -> str:
@@ -208,28 +192,12 @@ class People:
 
     def __init__(self, home: Path, url: str = "") -> None:
         """`home` is the administrator's SATCHEL_HOME; nothing is written before somebody is added. `url` is the server,
-        if there is one; use `of`, which finds out.
+        if there is one. `satchel.runtime.person_homes.people_of` finds out.
         """
         self._table = _Shared(home, url) if url else _File(home)
         self._known: tuple[object, Mapping[str, Any], dict[str, Person]] | None = None
         self._read_s = 0.0
         self._lock = threading.Lock()
-
-    @classmethod
-    def of(cls, settings: Settings) -> People:
-        """The people of a home. Those in its file move to its server, once.
-
-        Raises:
-            Refused: There are people in the file, and others on the server.
-            StorageError: Something can't be read or written.
-        """
-        where = settings.database_location
-        people = cls(settings.home, str(where) if is_server(where) else "")
-        if people.is_shared and (settings.home / PEOPLE_FILE).exists():
-            from satchel.runtime.person_homes import take_in  # noqa: PLC0415 - it uses this module
-
-            take_in(settings, people)
-        return people
 
     @property
     def is_shared(self) -> bool:

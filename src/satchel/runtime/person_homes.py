@@ -19,7 +19,7 @@ from satchel.config import Settings
 from satchel.config.home import locked_folder, replace_file
 from satchel.config.providers import BASE_URL_VARIABLES
 from satchel.config.toml_file import read_toml
-from satchel.errors import ConfigError, Refused, SandboxError, StorageUnwritable
+from satchel.errors import ConfigError, Refused, SandboxError, StorageUnreachable, StorageUnwritable
 from satchel.memory.text.hashing import KEY_FILE
 from satchel.runtime.people import PEOPLE_FILE, USERS, People, Person, check_name, role_of
 from satchel.sandbox.apart import end_all_of, remove_tree, run_apart
@@ -32,12 +32,13 @@ __all__ = [
     "environ_of",
     "folder_of",
     "is_apart",
+    "has_people",
     "leave_server",
+    "people_of",
     "remove_person",
     "run_for",
     "separation",
     "settle",
-    "take_in",
     "usd_today",
     "used_mb",
 ]
@@ -89,6 +90,35 @@ def separation() -> str:
     )
 
 
+def people_of(settings: Settings) -> People:
+    """The people of a home. Those in its file move to its server, once.
+
+    Raises:
+        Refused: There are people in the file, and others on the server.
+        StorageError: Something can't be read or written.
+        SandboxError: A person's key can't be read.
+    """
+    where = settings.database_location
+    people = People(settings.home, str(where) if is_server(where) else "")
+    if people.is_shared and (settings.home / PEOPLE_FILE).exists():
+        _take_in(settings, people)
+    return people
+
+
+def has_people(settings: Settings) -> bool:
+    """Whether a home has people, so that its server is their front door.
+
+    Raises:
+        ConfigError, StorageError: The server that knows can't be asked, and there were people.
+    """
+    try:
+        return bool(people_of(settings).all())
+    except (ConfigError, StorageUnreachable):
+        if (settings.home / USERS).exists():
+            raise
+        return False
+
+
 def add_person(
     settings: Settings,
     name: str,
@@ -106,7 +136,7 @@ def add_person(
         StorageError: The database can't be made, or a folder can't be written.
     """
     check_name(name)
-    people = People.of(settings)
+    people = people_of(settings)
     person = people.add(name, password, day_usd=day_usd, disk_mb=disk_mb, own_keys=own_keys)
     folder = folder_of(settings.home, person)
     if folder.exists():
@@ -205,14 +235,8 @@ def _make(home: Path, folder: Path, person: Person, people: People) -> bool:
     return is_fresh
 
 
-def take_in(settings: Settings, people: People) -> None:
-    """Move the people of the home's file to its server, where other machines find them. Killed, it goes on next time.
-
-    Raises:
-        Refused: There are others on the server.
-        StorageError: Something can't be read or written.
-        SandboxError: A person's key can't be read.
-    """
+def _take_in(settings: Settings, people: People) -> None:
+    """Move the people of the home's file to its server. Killed, it goes on next time."""
     from satchel.storage.roles import set_role_password  # noqa: PLC0415 - the driver takes 0.3 s of CPU
 
     file, home = settings.home / PEOPLE_FILE, settings.home
@@ -245,7 +269,7 @@ def take_in(settings: Settings, people: People) -> None:
 
 def leave_server(settings: Settings) -> None:
     """Move the people from the server to the file of this home, with a folder for each. Errors as in `settle`."""
-    people = People.of(settings)
+    people = people_of(settings)
     for person in people.all().values():
         settle(settings, person, people)
     people.leave(settings.home)
@@ -290,7 +314,7 @@ def run_for(
     """
     folder = folder_of(settings.home, person)
     if not folder.exists():  # on this machine
-        settle(settings, person, People.of(settings))
+        settle(settings, person, people_of(settings))
     return run_apart(
         command,
         cwd=folder,
@@ -358,7 +382,7 @@ def remove_person(settings: Settings, person: Person, *, clock: Clock) -> tuple[
         Refused: A program goes on, or the backup failed. Nothing was deleted, and the person can't log in.
         StorageError: A folder or the database can't be removed.
     """
-    people, folder = People.of(settings), folder_of(settings.home, person)
+    people, folder = people_of(settings), folder_of(settings.home, person)
     person = people.set(person.name, leaving=True)
     _end_programs(folder, person)
     target = settings.home / _REMOVED / f"{person.name}-{clock.now():%Y%m%d-%H%M%S}"
