@@ -56,6 +56,8 @@ from tests.server.world import events_in
 
 WORD: Final = re.compile(r"[a-z]\d\d\dm\d{5}")
 """In each message: whose it is, and which."""
+_ASKED: Final = re.compile(rf"^The word ({WORD.pattern}) is", re.MULTILINE)
+"""Not in what memory adds, which quotes."""
 _WORDS: Final = [
     "heron",
     "owl",
@@ -331,7 +333,8 @@ class Model:
         words = {word[1:4] for word in WORD.findall(asked.raw.decode(errors="replace"))}
         if len(words) > 1:
             self.mixed.append(" ".join(sorted(words)))
-        return speaks(f"Noted: {' '.join(WORD.findall(said_to(asked))[:1])}.")
+        # A turn that was cut off left its message, which stands before the next one in the same text.
+        return speaks(f"Noted: {' '.join(_ASKED.findall(said_to(asked))[-1:])}.")
 
 
 class CommandLine:
