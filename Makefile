@@ -2,7 +2,7 @@
 # call sets up nothing. They need Python 3.11 or newer, and a package index for the first time.
 
 .DEFAULT_GOAL := help
-.PHONY: help run test fuzz doors kills conformance check format lock docs screenshots bench table clean
+.PHONY: help run test fuzz doors kills fleet conformance check format lock docs screenshots bench table clean
 
 BIN := .venv/bin
 SETUP := pyproject.toml src/satchel/version.py scripts/setup.sh
@@ -29,6 +29,9 @@ KILLS := 30
 
 kills: .venv/dev.stamp ## end worker, server and whoever asked with kill -9 while builds go on; KILLS=30 chooses
 	@$(BIN)/python -m tests.cli.kills $(KILLS)
+
+fleet: .venv/dev.stamp ## fifty people at two doors on one PostgreSQL, a process killed every 5 s, as root; ARGS="--people 20" chooses
+	@$(BIN)/python -m tests.server.fleet $(ARGS)
 
 conformance: .venv/dev.stamp ## run the public conformance suite of MCP against the server (needs npm)
 	@$(BIN)/python -m tests.server.conformance

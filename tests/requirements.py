@@ -828,6 +828,7 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(22, "people:metrics", "issue 22 §4", "The administrator's token opens the figures of the front door, with turns and streams of each person, and nothing else; reading them keeps no process from ending."),
     built(22, "people:names", "issue 22 §2", "A name that could be a path or anything else is refused."),
     built(22, "people:alone", "issue 22 §2", "A home of one person has no table of people, and asks for its token as before."),
+    built(22, "people:machines", "issue 22 §2", "Front doors on several machines with one database and one key serve the same people; nothing on the server opens anything of theirs."),
     built(22, "people:postgres", "issue 22 §2", "On a PostgreSQL server each person has a role and a database that others can't enter."),
     planned(LATER, "storage:postgres:vectors", "DESIGN 9", "pgvector serves where it is installed."),
     built(3, "storage:backup", "DESIGN 3.3", "backup and restore move everything in one file."),

@@ -192,6 +192,8 @@ def test_a_browser_reaches_the_home_of_the_name_that_it_logged_in_with(house: Ho
         assert bob.get(f"{places['bob']}/memories").headers["location"].startswith("/login")
         assert ann.get(f"{places['ann']}/memories").status_code == 200
         before = "; ".join(f"{one.name}={one.value}" for one in ann.cookies.jar)
+        digest = sha256(before.partition("=")[2].encode()).hexdigest()
+        assert digest in (house.home / "people.json").read_text()
         assert (
             ann.post(
                 f"{places['ann']}/logout", data={"form_token": token}, headers={"origin": house.url}
@@ -201,8 +203,7 @@ def test_a_browser_reaches_the_home_of_the_name_that_it_logged_in_with(house: Ho
         assert ann.get(f"{places['ann']}/memories").status_code == 303
         answer = ann.get(f"{places['ann']}/api/memories", headers={"cookie": before, "x-satchel-token": ""})
         assert answer.headers["location"].startswith("/login")
-        digest = sha256(before.partition("=")[2].encode()).hexdigest()
-        assert digest not in (house.home / "logins/ann").read_text()  # the door has forgotten it as well
+        assert digest not in (house.home / "people.json").read_text()  # the door has forgotten it as well
 
 
 @requirement("people:killed")

@@ -20,7 +20,7 @@ from satchel.cli.output import is_terminal, tell
 from satchel.cli.settings import read_settings
 from satchel.config import Settings
 from satchel.errors import StorageUnwritable
-from satchel.runtime.people import has_people
+from satchel.runtime.person_homes import has_people
 from satchel.runtime.serving import Serving, login_link, serving
 
 __all__ = ["serve"]
@@ -69,7 +69,7 @@ def serve(
         from satchel.server.listening import FrontDoorSocket, serve_people  # noqa: PLC0415
         from satchel.server.listening import serve as serve_http  # noqa: PLC0415
 
-        if fd is None and has_people(settings.home):
+        if fd is None and has_people(settings):
             await serve_people(settings, tell=tell, inherited=listener)
             return None
         given = (

@@ -15,11 +15,11 @@ from satchel.cli.output import is_terminal, say, say_rows, tell
 from satchel.cli.settings import read_settings
 from satchel.clock import SystemClock, local_day
 from satchel.errors import Refused, SatchelError, UsageError
-from satchel.runtime.people import People
 from satchel.runtime.person_homes import (
     add_person,
     back_up_person,
     folder_of,
+    people_of,
     remove_person,
     separation,
     usd_today,
@@ -90,7 +90,7 @@ def list_() -> None:
             "disk_mb": person.disk_mb,
             "leaving": person.leaving,
         }
-        for person in People(settings.home).all().values()
+        for person in people_of(settings).all().values()
     ]
     if said_json(found):
         return
@@ -121,7 +121,7 @@ def list_() -> None:
 def remove(name: str, yes: bool) -> None:
     """Remove NAME: log them out, back their home up, and delete it."""
     settings = read_settings()
-    person = People(settings.home).get(name)
+    person = people_of(settings).get(name)
     folder = folder_of(settings.home, person)
     tell(
         f"This deletes {folder} ({used_mb(settings.home, person):,.1f} MB): {name}'s memories, conversations, "
@@ -139,7 +139,7 @@ def remove(name: str, yes: bool) -> None:
 @click.argument("name", type=Text)
 def password(name: str) -> None:
     """Set another password for NAME, who may have lost theirs: every browser has to log in again; tokens stay."""
-    people = People(read_settings().home)
+    people = people_of(read_settings())
     people.get(name)
     chosen, is_made = _new_password()
     people.set_password(name, chosen)
@@ -153,7 +153,7 @@ def password(name: str) -> None:
 @click.option("--revoke", is_flag=True, help="Make none; all that NAME has stop working.")
 def token(name: str, revoke: bool) -> None:
     """Make a token with which programs are NAME, and print it: it is shown only now."""
-    people = People(read_settings().home)
+    people = people_of(read_settings())
     if revoke:
         people.set(name, tokens=())
         tell(f"{name} has no tokens any more.")
@@ -169,7 +169,7 @@ def token(name: str, revoke: bool) -> None:
 @json_option
 def passkeys(name: str, id: str | None) -> None:
     """List the passkeys of NAME, or remove one, such as that of a lost phone."""
-    people = People(read_settings().home)
+    people = people_of(read_settings())
     keys = people.get(name).passkeys
     if id is not None:
         found = [key for key in keys if id and key["id"].startswith(id)]
@@ -198,7 +198,7 @@ def passkeys(name: str, id: str | None) -> None:
 @json_option
 def quota(name: str, day_usd: str | None, disk_mb: str | None, own_keys: bool | None) -> None:
     """Limit what NAME may use, which they can't change themselves. It holds from their next request on."""
-    person = People(read_settings().home).set(name, **_read_limits(day_usd, disk_mb, own_keys))
+    person = people_of(read_settings()).set(name, **_read_limits(day_usd, disk_mb, own_keys))
     shown = {key: asdict(person)[key] for key in ("day_usd", "disk_mb", "own_keys")}
     if not said_json(shown):
         money = "no limit" if person.day_usd is None else f"${person.day_usd:g}"
@@ -214,7 +214,7 @@ def backup(folder: Path) -> None:
     """Back up everybody's home into FOLDER; `satchel backup` leaves them out."""
     settings = read_settings()
     failed: dict[str, SatchelError] = {}
-    for person in People(settings.home).all().values():
+    for person in people_of(settings).all().values():
         try:
             for path in back_up_person(settings, person, folder.absolute()):
                 tell(f"Backed up {person.name} to {path}.")

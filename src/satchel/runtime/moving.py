@@ -19,6 +19,7 @@ from satchel.errors import Refused, StorageError, UsageError
 from satchel.memory.text.hashing import KEY_FILE, WordHasher
 from satchel.memory.transfer.moving import clear_rows, copy_rows, count_rows, digest_rows, has_rows
 from satchel.runtime.memory_work import LOCK
+from satchel.runtime.person_homes import leave_server
 from satchel.runtime.serving import HOOKS_FILE, SERVE_FILE, serving
 from satchel.sandbox.detached import ask_to_end, is_working
 from satchel.sessions.moving import (
@@ -159,6 +160,8 @@ async def migrate(settings: Settings, to: str) -> Moved:
             if target is local:
                 clear_conversations(here)
 
+        if target is local and not has_switched:
+            await run_sync(leave_server, settings)
         left: list[str] = []
         await source.expect_scrub()
         await source.write(leave, durable=True)
@@ -181,7 +184,7 @@ async def migrate(settings: Settings, to: str) -> Moved:
 
 
 _NOT_SHOWN: Final = (
-    "Memories and conversations on the server stay there and are not shown. To move them, set the URL again, "
+    "Memories, conversations and people on the server stay there and are not shown. To move them, set the URL again, "
     "and use `satchel migrate-database --to sqlite`."
 )
 _ON_A_SERVER: Final = "The memories are on a server already; move them to sqlite first."

@@ -1,26 +1,37 @@
-"""The people of a home: their names, what proves who they are, and what each may use (decision 93)."""
+"""The people of a home: their names, what proves who they are, and what each may use (decisions 93 and 120)."""
 
 from __future__ import annotations
 
 import json
 import re
 import secrets
+import threading
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
+from datetime import datetime, timedelta
 from functools import cache
-from hashlib import sha256
+from hashlib import sha256, shake_256
 from hmac import new as hmac
 from pathlib import Path
 from typing import Any, Final
 
-from satchel.clock import Clock
 from satchel.config.home import ensure_home, locked_folder, replace_file
-from satchel.errors import NotFound, StorageCorrupt, UsageError
-from satchel.runtime.browsers import Browsers
+from satchel.errors import NotFound, Refused, StorageCorrupt, StorageUnreachable, UsageError
+from satchel.memory.text.hashing import KEY_FILE, WordHasher
 
-__all__ = ["FEWEST_PASSWORD_CHARS", "PEOPLE_FILE", "Logins", "People", "Person", "has_people"]
+__all__ = ["FEWEST_PASSWORD_CHARS", "PEOPLE_FILE", "USERS", "People", "Person", "role_of"]
 
 PEOPLE_FILE: Final = "people.json"
+USERS: Final = "users"
+"""In the administrator's home; each person's folder is below it. Backups of that home leave it out."""
+_TABLE: Final = "satchel_people"
+_HEAD: Final = ""
+"""The record that is about no person."""
+_STALE_S: Final = 60.0
+"""How long what was known counts while the server can't be reached, on which nobody can change it meanwhile."""
+_LOGIN_LASTS: Final = timedelta(days=30)
+_MOST_BROWSERS: Final = 100
 FEWEST_PASSWORD_CHARS: Final = 8
 _MOST_PASSWORD_CHARS: Final = 1024
 _NAME: Final = re.compile(r"[a-z][a-z0-9_-]{0,31}")
@@ -43,6 +54,10 @@ class Person:
         database: The URL of the person's own database; "" for the file in their home.
         leaving: The person is being removed: nobody gets in any more.
         passkeys: Each with its id, its public key, how often it was used, its name and the day on which it was added.
+        browsers: Those that are logged in: SHA-256 of what each sends, and until when. The person's process knows them
+            as well, and is asked with every request: this says only whose they are.
+        wrapped: Where several machines share the table, the key of the person's hashes if it was made before,
+            encrypted; else it follows from the administrator's (`People.key_of`).
     """
 
     name: str
@@ -56,6 +71,8 @@ class Person:
     database: str = field(default="", repr=False)
     leaving: bool = False
     passkeys: tuple[Mapping[str, Any], ...] = field(default=(), repr=False)
+    browsers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    wrapped: str = field(default="", repr=False)
 
     @property
     def stamp(self) -> str:
@@ -63,19 +80,148 @@ class Person:
         return _digest(self.password)
 
 
-def has_people(home: Path) -> bool:
-    """Whether a home has people, so that its server is their front door."""
-    return (home / PEOPLE_FILE).exists() and bool(People(home).all())
+def role_of(name: str) -> str:
+    """The role of a person on a database server, and the database, which has the same name."""
+    return f"satchel_{name}"
+
+
+class _Shared:
+    """The table on a server, for several machines.
+
+    What would open anything follows from the key of the home, which each machine has and the server doesn't: the
+    passwords of roles, the keys of people's hashes, and what their processes ask for.
+    """
+
+    def __init__(self, home: Path, url: str) -> None:
+        from satchel.storage.records import Records  # noqa: PLC0415 - the driver takes 0.3 s of CPU
+
+        self.home, self._url = home, url
+        self._records = Records(url, _TABLE)
+        self._hasher = WordHasher(home / KEY_FILE)
+
+    def secret(self, purpose: str) -> str:
+        return self._hasher.derived(purpose)
+
+    def read(self) -> tuple[object, Callable[[], dict[str, Any]]]:
+        version, records = self._records.read()
+        self._check(records)
+        return version, lambda: self._opened(records)
+
+    def change(self, change: Callable[[dict[str, Any]], object]) -> None:
+        def write(records: dict[str, Any]) -> None:
+            self._check(records)
+            content = self._opened(records)
+            change(content)
+            people = content.pop("people")
+            records.clear()
+            records[_HEAD] = {**content, "mark": self._hasher.mark}
+            for name, fields in people.items():
+                records[name] = {**fields, "database": role_of(name) if fields["database"] else ""}
+
+        self._records.change(write)
+
+    def drop(self) -> None:
+        self._records.drop()
+
+    def _check(self, records: Mapping[str, Any]) -> None:
+        if records and records[_HEAD]["mark"] != self._hasher.mark:
+            raise Refused(
+                "The people of this database belong to a home with another key. Copy the file forgotten.key of that "
+                f"home to {self.home}."
+            )
+
+    def _opened(self, records: Mapping[str, Any]) -> dict[str, Any]:
+        from satchel.storage.roles import url_for  # noqa: PLC0415 - as above
+
+        people = {
+            # Machines may reach the server by different names, so each writes the URL itself.
+            name: {
+                **fields,
+                "database": url_for(self._url, role_of(name), self.secret(f"role {fields['number']}"))
+                if fields["database"]
+                else "",
+            }
+            for name, fields in records.items()
+            if name != _HEAD
+        }
+        return {"next": 0, **records.get(_HEAD, {}), "people": people}
+
+
+class _File:
+    """The table in `people.json`, for one machine."""
+
+    def __init__(self, home: Path) -> None:
+        self._path = home / PEOPLE_FILE
+        self._home = home
+
+    def secret(self, purpose: str) -> str:
+        key = bytes.fromhex(self.read()[1]()["key"])
+        return hmac(key, purpose.encode(), sha256).hexdigest()
+
+    def read(self) -> tuple[object, Callable[[], dict[str, Any]]]:
+        try:
+            state = self._path.stat()
+        except FileNotFoundError:
+            return None, lambda: {"key": secrets.token_hex(32), "next": 0, "people": {}}
+        except OSError as error:
+            raise self._corrupt(error) from error
+        return (state.st_ino, state.st_mtime_ns, state.st_size), self._content
+
+    def change(self, change: Callable[[dict[str, Any]], object]) -> None:
+        ensure_home(self._home)
+        with locked_folder(self._home):
+            content = self.read()[1]()
+            change(content)
+            replace_file(self._path, json.dumps(content, indent=1) + "\n")
+
+    def _content(self) -> dict[str, Any]:
+        try:
+            content: dict[str, Any] = json.loads(self._path.read_bytes())
+        except (OSError, ValueError) as error:
+            raise self._corrupt(error) from error
+        return content
+
+    def _corrupt(self, error: Exception) -> StorageCorrupt:
+        return StorageCorrupt(f"{self._path} can't be read ({type(error).__name__}).")
 
 
 class People:
-    """The table, a file of the administrator's home. It is read again whenever it has changed."""
+    """The table: a file of the administrator's home, or rows of the administrator's database where that is on a server.
+    It is read again whenever it has changed.
+    """
 
-    def __init__(self, home: Path) -> None:
-        """`home` is the administrator's SATCHEL_HOME; nothing is written before somebody is added."""
-        self._home = home
-        self._path = home / PEOPLE_FILE
+    def __init__(self, home: Path, url: str = "") -> None:
+        """`home` is the administrator's SATCHEL_HOME; nothing is written before somebody is added. `url` is the server,
+        if there is one. `satchel.runtime.person_homes.people_of` finds out.
+        """
+        self._table = _Shared(home, url) if url else _File(home)
         self._known: tuple[object, Mapping[str, Any], dict[str, Person]] | None = None
+        self._read_s = 0.0
+        self._lock = threading.Lock()
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether several machines may have these people."""
+        return isinstance(self._table, _Shared)
+
+    def refresh(self) -> None:
+        """Find out what changed elsewhere; may be called in any thread. Without the server, what was known counts for a
+        minute.
+
+        Raises:
+            StorageError: It can't be read, so nobody gets in.
+        """
+        with self._lock:
+            try:
+                stamp, content = self._table.read()
+            except StorageUnreachable:
+                if self._known is None or time.monotonic() - self._read_s > _STALE_S:
+                    raise
+                return
+            if self._known is None or self._known[0] != stamp:
+                found = content()
+                self._known = stamp, found, _people_in(found)
+            self._read_s = time.monotonic()
 
     def all(self) -> dict[str, Person]:
         """Everybody, by name.
@@ -93,7 +239,7 @@ class People:
         """
         found = self.all().get(name)
         if found is None:
-            raise NotFound(f"There is nobody named {name!r} here. `satchel user list` shows who is.")
+            raise _nobody_named(name)
         return found
 
     def add(self, name: str, password: str, **more: Any) -> Person:
@@ -104,7 +250,6 @@ class People:
         """
         check_name(name)
         hashed = _hashed(password)
-        ensure_home(self._home)
 
         def change(content: dict[str, Any]) -> None:
             if name in content["people"]:
@@ -118,11 +263,7 @@ class People:
 
     def set(self, name: str, **fields: Any) -> Person:
         """Change fields of a person. Errors as in `get`."""
-
-        def change(content: dict[str, Any]) -> None:
-            content["people"][name] = asdict(replace(self.get(name), **fields))
-
-        self._change(change)
+        self._change(lambda content: _fields(content, name).update(fields))
         return self.get(name)
 
     def change_passkeys(
@@ -131,25 +272,19 @@ class People:
         """Change a person's passkeys, whatever was changed since they were read. Errors as in `get`."""
 
         def write(content: dict[str, Any]) -> None:
-            self.get(name)
-            fields = content["people"][name]
+            fields = _fields(content, name)
             fields["passkeys"] = list(change(fields.get("passkeys", [])))
 
         self._change(write)
 
     def set_password(self, name: str, password: str) -> None:
         """Set another password: every browser has to log in again, tokens stay. Errors as in `add` and `get`."""
-        self.set(name, password=_hashed(password))
+        self.set(name, password=_hashed(password), browsers={})
 
     def make_token(self, name: str) -> str:
         """A new token, which is kept nowhere. Errors as in `get`."""
         token = secrets.token_urlsafe(32)
-
-        def change(content: dict[str, Any]) -> None:
-            self.get(name)
-            content["people"][name]["tokens"].append(_digest(token))
-
-        self._change(change)
+        self._change(lambda content: _fields(content, name)["tokens"].append(_digest(token)))
         return token
 
     def drop(self, name: str) -> None:
@@ -173,40 +308,130 @@ class People:
         digest = _digest(token)
         return next((one for one in self.all().values() if digest in one.tokens and not one.leaving), None)
 
+    def with_browser(self, value: str, now: datetime) -> Person | None:
+        """Whose browser sends this."""
+        digest = _digest(value)
+        for one in self.all().values():
+            until = one.browsers.get(digest)
+            if until is not None and not one.leaving and datetime.fromisoformat(until) > now:
+                return one
+        return None
+
+    def log_in(self, person: Person, value: str, now: datetime) -> None:
+        """Remember for thirty days whose browser sends this, unless the password has changed. Errors as in `get`."""
+
+        def change(content: dict[str, Any]) -> None:
+            fields = _fields(content, person.name)
+            if fields["password"] == person.password:
+                known = {**fields.get("browsers", {}), _digest(value): (now + _LOGIN_LASTS).isoformat()}
+                ends = {key: datetime.fromisoformat(until) for key, until in known.items()}
+                lasting = sorted((key for key in ends if ends[key] > now), key=ends.__getitem__)
+                fields["browsers"] = {key: known[key] for key in lasting[-_MOST_BROWSERS:]}
+
+        self._change(change)
+
+    def log_out(self, person: Person, values: Iterable[str]) -> None:
+        """Forget browsers that logged out. Errors as in `get`."""
+        gone = {_digest(value) for value in values}
+
+        def change(content: dict[str, Any]) -> None:
+            fields = _fields(content, person.name)
+            known = fields.get("browsers", {})
+            fields["browsers"] = {key: until for key, until in known.items() if key not in gone}
+
+        self._change(change)
+
     def door_token(self, person: Person) -> str:
         """What the front door sends to this person's process, which asks for it as for the token of any home.
 
-        It stays the same when the door starts anew, so that browsers stay logged in, until the password changes.
+        It stays the same when the door starts anew, so that browsers stay logged in, until the password changes; and is
+        the same on all machines.
         """
-        key = bytes.fromhex(self._read()[0]["key"])
-        return hmac(key, f"{person.number} {person.stamp}".encode(), sha256).hexdigest()
+        return self.secret(f"{person.number} {person.stamp}")
+
+    def secret(self, purpose: str) -> str:
+        """What only the front doors of these people know, as 64 hexadecimal digits: another one for each purpose."""
+        return self._table.secret(purpose)
+
+    def role_password(self, person: Person) -> str:
+        """The password of the person's role on the server."""
+        return self.secret(f"role {person.number}")
+
+    def key_of(self, person: Person) -> bytes:
+        """The key of the person's hashes, which all machines must share."""
+        given = bytes.fromhex(person.wrapped or "00" * 32)
+        return self._hidden(person, given)
+
+    def wrap(self, person: Person, key: bytes) -> str:
+        """What `Person.wrapped` is for a key that was made before."""
+        return self._hidden(person, key).hex()
+
+    def take(self, content: Mapping[str, Any]) -> None:
+        """Take the people of a home's file, unless they were taken before.
+
+        Raises:
+            Refused: There are others.
+        """
+        origin = _digest(content["key"])
+
+        def change(now: dict[str, Any]) -> None:
+            if now["people"] and now.get("origin") != origin:
+                raise Refused(
+                    f"There are people in {PEOPLE_FILE} of this home, and others in its database. Move the file away, "
+                    "or use another database."
+                )
+            if not now["people"]:
+                now.update(next=content["next"], people=content["people"], origin=origin)
+
+        self._change(change)
+
+    def leave(self, home: Path) -> None:
+        """Write the table into the home's file, and remove it from the server. Killed, it can be called again."""
+        if isinstance(self._table, _Shared) and self.all():
+            key = secrets.token_hex(32)
+            self._change(lambda content: content.update(origin=_digest(key)))
+            content = self._read()[0]
+            text = json.dumps({"key": key, "next": content["next"], "people": content["people"]}, indent=1)
+            replace_file(home / PEOPLE_FILE, text + "\n")
+            self._table.drop()
+
+    def _hidden(self, person: Person, text: bytes) -> bytes:
+        """Encrypt or decrypt; a number, and so the pad, is used for one key only."""
+        pad = shake_256(bytes.fromhex(self.secret(f"key {person.number}"))).digest(len(text))
+        return bytes(one ^ other for one, other in zip(text, pad, strict=True))
 
     def _read(self) -> tuple[Mapping[str, Any], dict[str, Person]]:
-        try:
-            state = self._path.stat()
-            stamp = (state.st_ino, state.st_mtime_ns, state.st_size)
-            if self._known is None or self._known[0] != stamp:
-                content = json.loads(self._path.read_bytes())
-                people = {
-                    name: Person(
-                        **fields
-                        | {"tokens": tuple(fields["tokens"]), "passkeys": tuple(fields.get("passkeys", ()))}
-                    )
-                    for name, fields in content["people"].items()
-                }
-                self._known = (stamp, content, people)
-            return self._known[1:]
-        except FileNotFoundError:
-            return {"key": secrets.token_hex(32), "next": 0, "people": {}}, {}
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise StorageCorrupt(f"{self._path} can't be read ({type(error).__name__}).") from error
+        if self._known is None or not self.is_shared:
+            self.refresh()
+        assert self._known is not None
+        return self._known[1:]
 
     def _change(self, change: Callable[[dict[str, Any]], object]) -> None:
-        with locked_folder(self._home):
-            content = json.loads(json.dumps(self._read()[0]))
-            change(content)
-            replace_file(self._path, json.dumps(content, indent=1) + "\n")
-            self._known = None
+        self._table.change(change)
+        self.refresh()
+
+
+def _fields(content: Mapping[str, Any], name: str) -> dict[str, Any]:
+    if (found := content["people"].get(name)) is None:
+        raise _nobody_named(name)
+    fields: dict[str, Any] = found
+    return fields
+
+
+def _nobody_named(name: str) -> NotFound:
+    return NotFound(f"There is nobody named {name!r} here. `satchel user list` shows who is.")
+
+
+def _people_in(content: Mapping[str, Any]) -> dict[str, Person]:
+    try:
+        return {
+            name: Person(
+                **fields | {"tokens": tuple(fields["tokens"]), "passkeys": tuple(fields.get("passkeys", ()))}
+            )
+            for name, fields in content["people"].items()
+        }
+    except (AttributeError, KeyError, TypeError) as error:
+        raise StorageCorrupt(f"The table of people can't be read ({type(error).__name__}).") from error
 
 
 def check_name(name: str) -> None:
@@ -215,43 +440,6 @@ def check_name(name: str) -> None:
         raise UsageError(
             f"{name!r} can't be a name here. Use at most 32 small letters, digits, - and _, a letter first; not server."
         )
-
-
-class Logins:
-    """The browsers that are logged in at the front door, and whose they are.
-
-    The person's own process knows them as well, and is asked with every request: this says only which one to ask.
-    """
-
-    def __init__(self, home: Path, people: People, *, clock: Clock) -> None:
-        """`home` is the administrator's."""
-        self._folder = home / "logins"
-        self._people = people
-        self._clock = clock
-        self._of: dict[tuple[str, str], Browsers] = {}
-
-    def person(self, value: str) -> Person | None:
-        """Whose browser sends this."""
-        everybody = self._people.all().values()
-        return next((one for one in everybody if not one.leaving and self._browsers(one).knows(value)), None)
-
-    def remember(self, value: str, person: Person) -> None:
-        """Remember for thirty days whose browser sends this. Errors as in `Browsers.log_in`."""
-        ensure_home(self._folder)
-        self._browsers(person).keep(value)
-
-    def forget(self, values: Iterable[str], person: Person) -> None:
-        """Forget a browser that logged out. Errors as in `Browsers.log_out`."""
-        for value in values:
-            self._browsers(person).log_out(value)
-
-    def _browsers(self, person: Person) -> Browsers:
-        key = (person.name, person.stamp)
-        if key not in self._of:
-            self._of[key] = Browsers(
-                self._folder, token=f"{person.number} {person.stamp}", clock=self._clock, file=person.name
-            )
-        return self._of[key]
 
 
 def _hashed(password: str) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
 import shutil
 import stat
 import time
@@ -17,21 +16,25 @@ import tomlkit
 
 from satchel.clock import Clock
 from satchel.config import Settings
+from satchel.config.home import locked_folder, replace_file
 from satchel.config.providers import BASE_URL_VARIABLES
 from satchel.config.toml_file import read_toml
-from satchel.errors import ConfigError, Refused, SandboxError, StorageUnwritable
-from satchel.runtime.people import People, Person, check_name
+from satchel.errors import ConfigError, Refused, SandboxError, StorageUnreachable, StorageUnwritable
+from satchel.memory.text.hashing import KEY_FILE
+from satchel.runtime.people import PEOPLE_FILE, USERS, People, Person, check_name, role_of
 from satchel.sandbox.apart import end_all_of, remove_tree, run_apart
 from satchel.storage import is_server
 from satchel.storage.copies import is_in_use
 
 __all__ = [
-    "USERS",
     "add_person",
     "back_up_person",
     "environ_of",
     "folder_of",
     "is_apart",
+    "has_people",
+    "leave_server",
+    "people_of",
     "remove_person",
     "run_for",
     "separation",
@@ -40,14 +43,17 @@ __all__ = [
     "used_mb",
 ]
 
-USERS: Final = "users"
-"""In the administrator's home; each person's folder is below it. Backups of that home leave it out."""
 _REMOVED: Final = "removed"
 _FILES: Final = "files"
 _BACKUP: Final = ".backup.tar.gz"
 _CHANGED_MEANWHILE: Final = 1
 """A status of tar: the archive is whole, but for what was being written."""
 _WAIT_S: Final = 20.0
+_READ_KEY: Final = """cd .satchel
+test -s "$0" || (umask 077; head -c 32 /dev/urandom >"$0")
+od -An -v -tx1 "$0"
+"""
+"""With the person's rights: it may be a link."""
 _PASSED: Final = (
     "PATH", "LANG", "LANGUAGE", "LC_ALL", "LC_CTYPE", "TZ", "VIRTUAL_ENV", "SSL_CERT_FILE", "SSL_CERT_DIR",
     "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy",
@@ -84,6 +90,35 @@ def separation() -> str:
     )
 
 
+def people_of(settings: Settings) -> People:
+    """The people of a home. Those in its file move to its server, once.
+
+    Raises:
+        Refused: There are people in the file, and others on the server.
+        StorageError: Something can't be read or written.
+        SandboxError: A person's key can't be read.
+    """
+    where = settings.database_location
+    people = People(settings.home, str(where) if is_server(where) else "")
+    if people.is_shared and (settings.home / PEOPLE_FILE).exists():
+        _take_in(settings, people)
+    return people
+
+
+def has_people(settings: Settings) -> bool:
+    """Whether a home has people, so that its server is their front door.
+
+    Raises:
+        ConfigError, StorageError: The server that knows can't be asked, and there were people.
+    """
+    try:
+        return bool(people_of(settings).all())
+    except (ConfigError, StorageUnreachable):
+        if (settings.home / USERS).exists():
+            raise
+        return False
+
+
 def add_person(
     settings: Settings,
     name: str,
@@ -101,7 +136,7 @@ def add_person(
         StorageError: The database can't be made, or a folder can't be written.
     """
     check_name(name)
-    people = People(settings.home)
+    people = people_of(settings)
     person = people.add(name, password, day_usd=day_usd, disk_mb=disk_mb, own_keys=own_keys)
     folder = folder_of(settings.home, person)
     if folder.exists():
@@ -111,9 +146,10 @@ def add_person(
         if is_server(settings.database_location):
             from satchel.storage.roles import add_role  # noqa: PLC0415 - the driver takes 0.3 s of CPU
 
-            url = add_role(str(settings.database_location), _role(person), secrets.token_urlsafe(24))
+            location = str(settings.database_location)
+            url = add_role(location, role_of(name), people.role_password(person))
             person = people.set(name, database=url)
-        return settle(settings, person)
+        return settle(settings, person, people)
     except BaseException:
         people.drop(name)
         shutil.rmtree(folder, ignore_errors=True)
@@ -122,42 +158,30 @@ def add_person(
         raise
 
 
-def settle(settings: Settings, person: Person) -> Person:
-    """Make what a person's programs need, where it is missing, and give it to the person's user id.
+def settle(settings: Settings, person: Person, people: People) -> Person:
+    """Make what a person's programs need on this machine, where it is missing, and give it to the person's user id.
 
     Raises:
-        ConfigError: A user id of its own can't reach the home or the program.
+        ConfigError: A user id of its own can't reach the home or the program, or the person's memories are in files of
+            another machine.
         StorageUnwritable: A folder can't be written.
     """
     home, folder = settings.home, folder_of(settings.home, person)
-    is_new = person.uid is None
-    if is_apart() and is_new:
-        person = People(home).set(person.name, uid=settings.server.people_first_uid + person.number)
+    if is_apart() and person.uid is None:
+        person = people.set(person.name, uid=settings.server.people_first_uid + person.number)
     elif person.uid is not None and not is_apart():
         raise ConfigError("People were added by root here, so only root can open their homes.")
     try:
         # What is in the administrator's home stays closed where its folder lets people through.
         for entry in home.iterdir() if is_apart() else ():
             if entry.name != USERS and not entry.is_symlink():
-                entry.chmod(entry.stat().st_mode & 0o700)
+                with suppress(FileNotFoundError):  # one that is just being written under another name
+                    entry.chmod(entry.stat().st_mode & 0o700)
         for path in (home, home / USERS):
             path.mkdir(exist_ok=True)
             path.chmod(0o711 if is_apart() else 0o700)
-        part = folder if folder.exists() else folder.with_name(f".{person.name}")
-        if part != folder:
-            shutil.rmtree(part, ignore_errors=True)
-            for path in (part, part / ".satchel", part / _FILES):
-                path.mkdir(mode=0o700)
-            if (home / "models").is_dir():
-                # Linked and not copied: they are large, and everybody's are the same.
-                shutil.copytree(home / "models", part / ".satchel/models", copy_function=_linked)
-        is_fresh = is_new or part != folder
-        if person.uid is not None and is_fresh:
-            for path in (part, *part.rglob("*")):
-                if path.is_dir() or path.lstat().st_nlink == 1:  # not the models, which are everybody's
-                    os.chown(path, person.uid, person.uid, follow_symlinks=False)
-        if part != folder:
-            part.rename(folder)
+        with locked_folder(home / USERS):
+            is_fresh = _make(home, folder, person, people)
     except OSError as error:
         raise StorageUnwritable(f"{folder} can't be made: {error.strerror}.") from error
     if person.uid is not None and is_fresh:
@@ -178,6 +202,77 @@ def settle(settings: Settings, person: Person) -> Person:
                 "a user id of their own: use a home that they can reach, such as SATCHEL_HOME=/var/lib/satchel."
             )
     return person
+
+
+def _make(home: Path, folder: Path, person: Person, people: People) -> bool:
+    """Make a person's folder, or give it to another user id. Returns whether something was done."""
+    if people.is_shared and folder.exists() and not _is_of(folder, person):
+        # Of somebody of the same name who was removed on another machine.
+        aside = home / _REMOVED / f"{person.name}-{time.time_ns()}"
+        aside.parent.mkdir(mode=0o700, exist_ok=True)
+        folder.rename(aside)
+    part = folder if folder.exists() else folder.with_name(f".{person.name}")
+    if part != folder:
+        if people.is_shared and not person.database:
+            raise ConfigError(f"What {person.name} has is in files of another machine.")
+        shutil.rmtree(part, ignore_errors=True)
+        for path in (part, part / ".satchel", part / _FILES):
+            path.mkdir(mode=0o700)
+        if (home / "models").is_dir():
+            # Linked and not copied: they are large, and everybody's are the same.
+            shutil.copytree(home / "models", part / ".satchel/models", copy_function=_linked)
+        if people.is_shared:
+            (part / ".satchel" / KEY_FILE).write_bytes(people.key_of(person))
+            (part / ".satchel" / KEY_FILE).chmod(0o600)
+            _mark(folder, person)
+    is_fresh = part != folder or person.uid not in (None, folder.stat().st_uid)
+    if person.uid is not None and is_fresh:
+        for path in (*part.rglob("*"), part):
+            if path.is_dir() or path.lstat().st_nlink == 1:  # not the models, which are everybody's
+                os.chown(path, person.uid, person.uid, follow_symlinks=False)
+    if part != folder:
+        part.rename(folder)
+    return is_fresh
+
+
+def _take_in(settings: Settings, people: People) -> None:
+    """Move the people of the home's file to its server. Killed, it goes on next time."""
+    from satchel.storage.roles import set_role_password  # noqa: PLC0415 - the driver takes 0.3 s of CPU
+
+    file, home = settings.home / PEOPLE_FILE, settings.home
+    for person in People(home).all().values():
+        settle(settings, person, People(home))
+    with locked_folder(home):
+        if not file.exists():
+            return  # another process did it
+        content = json.loads(file.read_bytes())
+        if not people.all():
+            for person in People(home).all().values():
+                fields, folder = content["people"][person.name], folder_of(home, person)
+                code, key, said = run_apart(
+                    ("sh", "-c", _READ_KEY, KEY_FILE),
+                    cwd=folder,
+                    environ={"PATH": os.defpath},
+                    uid=person.uid,
+                    is_module=False,
+                )
+                if code:
+                    raise SandboxError(f"The key of {person.name} can't be read: {said[-300:]}")
+                fields["wrapped"] = people.wrap(person, bytes.fromhex(key))
+                _mark(folder, person)
+                if person.database:
+                    password = people.role_password(person)
+                    set_role_password(str(settings.database_location), role_of(person.name), password)
+        people.take(content)
+        file.unlink()
+
+
+def leave_server(settings: Settings) -> None:
+    """Move the people from the server to the file of this home, with a folder for each. Errors as in `settle`."""
+    people = people_of(settings)
+    for person in people.all().values():
+        settle(settings, person, people)
+    people.leave(settings.home)
 
 
 def environ_of(settings: Settings, person: Person) -> dict[str, str]:
@@ -218,6 +313,8 @@ def run_for(
         SandboxError: It could not be started.
     """
     folder = folder_of(settings.home, person)
+    if not folder.exists():  # on this machine
+        settle(settings, person, people_of(settings))
     return run_apart(
         command,
         cwd=folder,
@@ -285,11 +382,11 @@ def remove_person(settings: Settings, person: Person, *, clock: Clock) -> tuple[
         Refused: A program goes on, or the backup failed. Nothing was deleted, and the person can't log in.
         StorageError: A folder or the database can't be removed.
     """
-    people, folder = People(settings.home), folder_of(settings.home, person)
+    people, folder = people_of(settings), folder_of(settings.home, person)
     person = people.set(person.name, leaving=True)
     _end_programs(folder, person)
     target = settings.home / _REMOVED / f"{person.name}-{clock.now():%Y%m%d-%H%M%S}"
-    kept = back_up_person(settings, person, target) if folder.exists() else ()
+    kept = back_up_person(settings, person, target) if folder.exists() or person.database else ()
     _end_programs(folder, person)  # what the backup started for itself
     try:
         gone = folder.with_name(f".{person.name}.gone")
@@ -301,7 +398,7 @@ def remove_person(settings: Settings, person: Person, *, clock: Clock) -> tuple[
         raise StorageUnwritable(f"{folder} can't be removed: {error.strerror}. Try again.") from error
     if person.database:
         _drop_database(settings, person)
-    (settings.home / "logins" / person.name).unlink(missing_ok=True)
+    _number_of(folder).unlink(missing_ok=True)
     people.drop(person.name)
     return kept
 
@@ -338,7 +435,7 @@ def _sizes(folder: Path, seen: set[int]) -> Iterator[int]:
 def _drop_database(settings: Settings, person: Person) -> None:
     from satchel.storage.roles import drop_role  # noqa: PLC0415 - the driver takes 0.3 s of CPU
 
-    drop_role(str(settings.database_location), _role(person))
+    drop_role(str(settings.database_location), role_of(person.name))
 
 
 def _end_programs(folder: Path, person: Person) -> None:
@@ -363,5 +460,17 @@ def _linked(source: str, target: str) -> str:
     return target
 
 
-def _role(person: Person) -> str:
-    return f"satchel_{person.name}"
+def _number_of(folder: Path) -> Path:
+    return folder.with_name(f".{folder.name}.number")
+
+
+def _is_of(folder: Path, person: Person) -> bool:
+    """Whether a folder of this machine is this person's, and not that of an earlier one of the same name."""
+    try:
+        return _number_of(folder).read_text() == str(person.number)
+    except FileNotFoundError:
+        return False
+
+
+def _mark(folder: Path, person: Person) -> None:
+    replace_file(_number_of(folder), str(person.number))

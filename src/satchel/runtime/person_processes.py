@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import socket
 from collections.abc import AsyncIterator
@@ -18,10 +19,10 @@ import httpx2
 from satchel.clock import Clock
 from satchel.config import Settings
 from satchel.config.home import ensure_home
-from satchel.errors import ConfigError, ServerUnavailable
+from satchel.errors import ConfigError, ServerUnavailable, StorageError
 from satchel.processes import has_ended
 from satchel.runtime.people import People, Person
-from satchel.runtime.person_homes import environ_of, folder_of
+from satchel.runtime.person_homes import environ_of, folder_of, settle
 from satchel.sandbox.apart import ApartProcess, end_apart, start_apart
 
 __all__ = ["PersonProcess", "PersonProcesses"]
@@ -90,6 +91,8 @@ class PersonProcesses:
     _running: dict[str, PersonProcess] = field(default_factory=dict)
     _locks: dict[str, anyio.Lock] = field(default_factory=dict)
     _room: anyio.Lock = field(default_factory=anyio.Lock)
+    _reading: anyio.Lock = field(default_factory=anyio.Lock)
+    _read_s: float = -math.inf
 
     @asynccontextmanager
     async def use(self, person: Person) -> AsyncIterator[PersonProcess]:
@@ -116,6 +119,8 @@ class PersonProcesses:
         """End what is idle, what died, and those of people who leave or have a new password; until it is cancelled."""
         while True:
             await anyio.sleep(_LOOK_S)
+            with suppress(StorageError):
+                await self.fresh()
             known, idle_s = self.people.all(), self.settings.server.people_idle_s
             for one in list(self._running.values()):
                 now = known.get(one.person.name)
@@ -123,6 +128,17 @@ class PersonProcesses:
                 leaves = now is None or now.leaving or now.stamp != one.person.stamp or one.has_ended
                 if leaves or (is_idle and not await self._is_working(one)):
                     await self._end(one)
+
+    async def fresh(self) -> None:
+        """Know what other processes and machines have changed about people until now. Errors as in `People.refresh`."""
+        if not self.people.is_shared:
+            return  # a file is looked at whenever somebody is asked for
+        came_s = self.clock.monotonic_s()
+        async with self._reading:
+            if self._read_s <= came_s:  # otherwise another request has asked since then
+                began_s = self.clock.monotonic_s()
+                await anyio.to_thread.run_sync(self.people.refresh)
+                self._read_s = began_s
 
     async def aclose(self) -> None:
         """End all of them."""
@@ -153,6 +169,7 @@ class PersonProcesses:
         path = folder / str(person.number)
         if len(str(path).encode()) > _MOST_PATH_BYTES:
             raise ConfigError(f"{path} is too long for a socket. Use a SATCHEL_HOME with a shorter path.")
+        person = await anyio.to_thread.run_sync(settle, self.settings, person, self.people)
         path.unlink(missing_ok=True)
         token = self.people.door_token(person)
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:

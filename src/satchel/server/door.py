@@ -27,7 +27,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from satchel.clock import Clock
 from satchel.errors import SatchelError
-from satchel.runtime.people import Logins, People, Person
+from satchel.runtime.people import People, Person
 from satchel.runtime.person_homes import used_mb
 from satchel.runtime.person_processes import PersonProcess, PersonProcesses
 from satchel.runtime.serving import ensure_token
@@ -49,6 +49,7 @@ __all__ = ["front_door"]
 
 _PERSON: Final = "satchel.person"
 _METRICS: Final = "/metrics"
+_HEALTH: Final = "/healthz"
 _WRONG: Final = "That is not a name with its password."
 _BROKEN: Final = (
     "Your Satchel ended while it was asked. Try again: it starts anew, and what was said is kept."
@@ -73,9 +74,8 @@ _CHECKS_AT_ONCE: Final = 2
 def front_door(processes: PersonProcesses, *, clock: Clock) -> RequestGate:
     """The ASGI application."""
     server, people = processes.settings.server, processes.people
-    logins = Logins(processes.settings.home, people, clock=clock)
     passkeys = Passkeys(people, clock) if has_passkeys() else None
-    log_in, metrics = _LogIn(processes, logins, clock, passkeys), Metrics()
+    log_in, metrics = _LogIn(processes, clock, passkeys), Metrics()
 
     async def figures(_: Request) -> Response:
         told = {
@@ -89,7 +89,7 @@ def front_door(processes: PersonProcesses, *, clock: Clock) -> RequestGate:
         Route("/login", log_in.ask, methods=["GET"]),
         Route("/login", log_in.log_in, methods=["POST"]),
         *_passkey_routes(passkeys, log_in),
-        Route("/healthz", _healthz),
+        Route(_HEALTH, _healthz),
         Route("/readyz", _healthz),
         Route(_METRICS, figures),
         Route("/static/{version}/{name}", _asset),
@@ -97,7 +97,7 @@ def front_door(processes: PersonProcesses, *, clock: Clock) -> RequestGate:
     ]
     return _FrontDoor(
         Starlette(routes=routes),
-        access=_PeopleAccess(people, logins, ensure_token(processes.settings.home)),
+        access=_PeopleAccess(people, clock, ensure_token(processes.settings.home)),
         hosts=Hosts(server.host, server.allowed_hosts),
         requests_per_s=server.requests_per_s,
         clock=clock,
@@ -111,7 +111,7 @@ class _PeopleAccess:
     """Lets in who is somebody, and notes who. It is the gate's `Gatekeeper`."""
 
     people: People
-    logins: Logins
+    clock: Clock
     token: str
     """The administrator's, which opens `/metrics` and nothing else here."""
 
@@ -123,7 +123,7 @@ class _PeopleAccess:
         if scope["path"] == _METRICS and compare_digest(given.encode(), f"Bearer {self.token}".encode()):
             return True
         for value in values_of(scope):
-            if (person := self.logins.person(value)) is not None:
+            if (person := self.people.with_browser(value, self.clock.now())) is not None:
                 scope[_PERSON] = person
                 return True
         return False
@@ -147,10 +147,17 @@ class _FrontDoor(RequestGate):
     ) -> None:
         super().__init__(app, access=access, **more)
         self._people = access.people
-        self._logins = access.logins
         self._processes = processes
         self._has_passkeys = has_passkeys()
         self._measured: dict[str, tuple[float, float]] = {}
+
+    async def _prepare(self, scope: Scope) -> Refusal | None:
+        try:
+            if scope["path"] != _HEALTH:
+                await self._processes.fresh()
+        except SatchelError as error:
+            return Refusal(status_of(error), str(error), ((b"retry-after", b"5"),))
+        return None
 
     async def _serve(self, scope: Scope, receive: Receive, answer: Send) -> Refusal | None:
         person, headers = self._whose(scope)
@@ -165,7 +172,7 @@ class _FrontDoor(RequestGate):
 
         async def told(message: Message) -> None:
             if scope["path"] == "/logout" and message.get("status") == _LOGGED_OUT:
-                await anyio.to_thread.run_sync(self._logins.forget, [*values_of(scope)], person)
+                await anyio.to_thread.run_sync(self._people.log_out, person, [*values_of(scope)])
             await answer(message)
 
         try:
@@ -311,7 +318,6 @@ class _LogIn:
     """Checks names and passwords, and has the person's own process log the browser in."""
 
     processes: PersonProcesses
-    logins: Logins
     clock: Clock
     passkeys: Passkeys | None = None
     tries: Rates = field(default_factory=login_tries)
@@ -372,7 +378,7 @@ class _LogIn:
         except (SatchelError, httpx2.HTTPError) as error:
             detail = str(error) if isinstance(error, SatchelError) else _BROKEN
             return error_page(request.scope, 503, detail)
-        await anyio.to_thread.run_sync(self.logins.remember, value, person)
+        await anyio.to_thread.run_sync(self.processes.people.log_in, person, value, self.clock.now())
         return answer
 
 

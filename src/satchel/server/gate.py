@@ -123,7 +123,7 @@ class RequestGate:
             await self._app(scope, receive, send)
             return
         scope = with_place(scope)
-        refusal = self._refusal(scope)
+        refusal = await self._prepare(scope) or self._refusal(scope)
         if scope["type"] == "websocket":
             # No route uses web sockets. One that did would have to pass the same gate.
             await receive()
@@ -146,6 +146,10 @@ class RequestGate:
             self._metrics.request(
                 scope["method"], _route_of(scope), answer.status, self._clock.monotonic_s() - began_s
             )
+
+    async def _prepare(self, scope: Scope) -> Refusal | None:
+        """Find out what the checks need; why that failed."""
+        return None
 
     async def _serve(self, scope: Scope, receive: Receive, answer: Send) -> Refusal | None:
         body = await _read_body(scope, receive, _most_body_bytes(scope["path"])) if _has_body(scope) else b""

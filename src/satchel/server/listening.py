@@ -25,8 +25,7 @@ from satchel.config import ServerSettings, Settings, mask_text
 from satchel.errors import ConfigError, UsageError
 from satchel.runtime import Satchel
 from satchel.runtime.lines import counted
-from satchel.runtime.people import People
-from satchel.runtime.person_homes import separation, settle
+from satchel.runtime.person_homes import folder_of, people_of, separation, settle
 from satchel.runtime.person_processes import PersonProcesses
 from satchel.runtime.serving import DOOR_FILE, HOOKS_FILE, SERVE_FILE, announced, ensure_token
 from satchel.runtime.turns import TURN
@@ -150,9 +149,12 @@ async def serve_people(
     are as in `serve`.
     """
     server_settings, home, clock = settings.server, settings.home, SystemClock()
-    people = People(home)
+    people = people_of(settings)
     for person in people.all().values():
-        settle(settings, person)
+        if (
+            not people.is_shared or folder_of(home, person).exists()
+        ):  # otherwise with the person's first request here
+            settle(settings, person, people)
     with ExitStack() as stack:
         stack.enter_context(_logging_to(home / "logs" / "server.log"))
         listener = stack.enter_context(_listening(server_settings, home, inherited))

@@ -6,10 +6,12 @@ The extra `passkeys` brings the library that checks them. Browsers offer passkey
 from __future__ import annotations
 
 import json
-from collections import OrderedDict
+import secrets
+import struct
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC
+from hmac import compare_digest
 from importlib.util import find_spec
 from typing import Any, Final
 
@@ -29,7 +31,8 @@ __all__ = ["PATH", "Passkeys", "has_passkeys"]
 PATH: Final = "/passkeys"
 _LASTS_S: Final = 300.0
 """How long somebody may take to confirm at their device."""
-_MOST_OPEN: Final = 1_000
+_WHEN: Final = struct.Struct(">d")
+_NONCE_BYTES: Final = 16
 _MOST_KEYS: Final = 20
 _MOST_NAME: Final = 60
 _MOST_ID_BYTES: Final = 1_023
@@ -46,13 +49,12 @@ def has_passkeys() -> bool:
 class Passkeys:
     """Adds, lists and removes passkeys of people, and finds out whose one is.
 
-    Attributes:
-        open: The challenges that wait for an answer, each with its end and whose it is; "" for a log-in.
+    A challenge says when it was made, and is signed, so any front door of these people can check the answer. A passkey
+    answers only a challenge that is newer than its last one, so none counts twice.
     """
 
     people: People
     clock: Clock
-    open: OrderedDict[bytes, tuple[float, str]] = field(default_factory=OrderedDict)
 
     # Of a person who is logged in.
 
@@ -161,9 +163,10 @@ class Passkeys:
         ]
         try:
             [(person, key)] = found
+            challenge = self._answered(given, "")
             proven = verify_authentication_response(
                 credential=dict(credential) if isinstance(credential, Mapping) else {},
-                expected_challenge=self._answered(given, ""),
+                expected_challenge=challenge,
                 expected_rp_id=_host(request),
                 # Where it was added, and not what the request says: other ports of a host may be somebody else's.
                 expected_origin=str(key["origin"]),
@@ -174,12 +177,16 @@ class Passkeys:
         # A boundary, as in `add`.
         except Exception:  # noqa: BLE001
             return None
-        used = {"count": proven.new_sign_count}
-        if key["count"] != proven.new_sign_count:
-            await self._change(
-                person, lambda keys: [{**one, **used} if one["id"] == id else one for one in keys]
-            )
-        return person
+        used = {"count": proven.new_sign_count, "answered": _when(challenge)}
+        is_new = False
+
+        def change(keys: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
+            nonlocal is_new
+            is_new = any(one["id"] == id and one.get("answered", 0.0) < used["answered"] for one in keys)
+            return [{**one, **used} if is_new and one["id"] == id else one for one in keys]
+
+        await self._change(person, change)
+        return person if is_new else None
 
     async def _change(
         self, person: Person, change: Callable[[Sequence[Mapping[str, Any]]], Sequence[Mapping[str, Any]]]
@@ -187,27 +194,31 @@ class Passkeys:
         await anyio.to_thread.run_sync(self.people.change_passkeys, person.name, change)
 
     def _challenge(self, name: str) -> bytes:
-        from webauthn.helpers import generate_challenge  # noqa: PLC0415
+        made = _WHEN.pack(self.clock.now().timestamp()) + secrets.token_bytes(_NONCE_BYTES)
+        return made + self._signature(made, name)
 
-        challenge = generate_challenge()
-        self.open[challenge] = (self.clock.monotonic_s() + _LASTS_S, name)
-        while len(self.open) > _MOST_OPEN:
-            self.open.popitem(last=False)
-        return challenge
+    def _signature(self, made: bytes, name: str) -> bytes:
+        return bytes.fromhex(self.people.secret(f"challenge {made.hex()} {name}"))
 
     def _answered(self, given: Mapping[str, Any], name: str) -> bytes:
-        """The challenge that was answered, which counts once.
+        """The challenge that was answered.
 
         Raises:
-            KeyError, TypeError, ValueError: There is no such challenge.
+            KeyError, TypeError, ValueError: It is another's, or too old, or none.
         """
         from webauthn.helpers import base64url_to_bytes, parse_client_data_json  # noqa: PLC0415
 
         said = parse_client_data_json(base64url_to_bytes(given["credential"]["response"]["clientDataJSON"]))
-        until_s, whose = self.open.pop(said.challenge)
-        if whose != name or self.clock.monotonic_s() > until_s:
+        length = _WHEN.size + _NONCE_BYTES
+        made, signature = said.challenge[:length], said.challenge[length:]
+        is_theirs = compare_digest(signature, self._signature(made, name))
+        if not is_theirs or self.clock.now().timestamp() > _when(made) + _LASTS_S:
             raise ValueError("The challenge is another's, or too old.")
         return said.challenge
+
+
+def _when(challenge: bytes) -> float:
+    return float(_WHEN.unpack_from(challenge)[0])
 
 
 def _host(request: Request) -> str:

@@ -12,7 +12,7 @@ from sqlalchemy.engine import make_url
 
 from satchel.errors import StorageError
 
-__all__ = ["add_role", "drop_role"]
+__all__ = ["add_role", "drop_role", "set_role_password", "url_for"]
 
 _OF_ADMINISTRATOR: Final = frozenset(
     {"options", "dbname", "user", "password", "passfile", "sslkey", "sslcert", "sslpassword", "service"}
@@ -61,10 +61,25 @@ def add_role(url: str, name: str, password: str) -> str:
                 for statement in undo:
                     connection.execute(SQL(statement).format(role))
             raise
+    return url_for(url, name, password)
+
+
+def url_for(url: str, name: str, password: str) -> str:
+    """The URL of a role's database; the parameters are as in `add_role`."""
     address = make_url(url)
     query = {key: value for key, value in address.query.items() if key not in _OF_ADMINISTRATOR}
     person = address.set(username=name, password=password, database=name, query=query)
     return person.render_as_string(hide_password=False)
+
+
+def set_role_password(url: str, name: str, password: str) -> None:
+    """Give a role that `add_role` made another password. The parameters are as there.
+
+    Raises:
+        StorageError: The server refused.
+    """
+    with _connected(url) as connection:
+        connection.execute(SQL("ALTER ROLE {} PASSWORD {}").format(Identifier(name), Literal(password)))
 
 
 def drop_role(url: str, name: str) -> None:

@@ -35,6 +35,10 @@ class WordHasher:
         """What the key is recognised by, without telling it."""
         return self._mac("mark", "")[:32]
 
+    def derived(self, purpose: str) -> str:
+        """A secret that follows from the key, as 64 hexadecimal digits."""
+        return self._mac("derived", purpose)
+
     def content(self, text: str) -> str:
         """Hash a memory's words, as hexadecimal digits."""
         return self._mac("content", text)
