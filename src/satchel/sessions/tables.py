@@ -15,6 +15,7 @@ __all__ = [
     "conversation_files",
     "conversation_lines",
     "conversation_parts",
+    "conversation_requests",
     "conversations",
     "metadata",
     "rows",
@@ -156,6 +157,22 @@ conversation_costs = Table(
     Column("day", Text, primary_key=True),
     Column("session_id", Text, primary_key=True),
     Column("cost", Float, nullable=False),
+)
+
+# What another server than the one that has a conversation open was asked, for the writer with this epoch: encrypted,
+# and without its content once it was taken.
+conversation_requests = Table(
+    "conversation_requests",
+    rows,
+    Column("number", BigInteger, primary_key=True),
+    Column("session_id", Text, nullable=False),
+    Column("epoch", Integer, nullable=False),
+    # That of the conversation when it was asked.
+    Column("last_seq", Integer, nullable=False),
+    # Milliseconds since 1970 by the server's clock.
+    Column("at", BigInteger, nullable=False),
+    Column("content", LargeBinary),
+    Column("answer", LargeBinary),
 )
 
 SERVER_ONLY = (

@@ -393,6 +393,19 @@ CREATE TABLE conversation_parts (
 
 ALTER TABLE conversation_parts ALTER COLUMN "session_id" SET STATISTICS 0, ALTER COLUMN "name" SET STATISTICS 0, ALTER COLUMN "content" SET STATISTICS 0;
 
+CREATE TABLE conversation_requests (
+	number BIGSERIAL NOT NULL,
+	session_id TEXT COLLATE "C" NOT NULL,
+	epoch INTEGER NOT NULL,
+	last_seq INTEGER NOT NULL,
+	at BIGINT NOT NULL,
+	content BYTEA,
+	answer BYTEA,
+	PRIMARY KEY (number)
+);
+
+ALTER TABLE conversation_requests ALTER COLUMN "session_id" SET STATISTICS 0, ALTER COLUMN "content" SET STATISTICS 0, ALTER COLUMN "answer" SET STATISTICS 0;
+
 CREATE TABLE conversations (
 	session_id TEXT COLLATE "C" NOT NULL,
 	name TEXT COLLATE "C" NOT NULL,
@@ -478,6 +491,16 @@ CREATE TABLE session_settled (
 );
 
 ALTER TABLE session_settled ALTER COLUMN "name" SET STATISTICS 0;
+
+CREATE TABLE browser_logins (
+	digest TEXT COLLATE "C" NOT NULL,
+	kind TEXT COLLATE "C" NOT NULL,
+	token TEXT COLLATE "C" NOT NULL,
+	until BIGINT NOT NULL,
+	PRIMARY KEY (digest)
+);
+
+ALTER TABLE browser_logins ALTER COLUMN "digest" SET STATISTICS 0, ALTER COLUMN "kind" SET STATISTICS 0, ALTER COLUMN "token" SET STATISTICS 0;
 
 ALTER TABLE session_passage ADD COLUMN words TSVECTOR;
 

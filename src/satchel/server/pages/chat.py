@@ -36,6 +36,7 @@ from satchel.server.pages.queries import path_with
 from satchel.server.pages.rendering import PICTURES, Form, Saying, form_of, text_of_template
 from satchel.server.pages.site import page, say, see_other
 from satchel.server.pages.transcript import Turn
+from satchel.server.passing_on import passed_after
 from satchel.server.service import Serves, Service
 from satchel.server.shapes import AttachedFile
 from satchel.sessions import SessionInfo
@@ -523,6 +524,7 @@ async def answer(request: Request, service: Serves, id: str) -> Response:
         consent = per_call
     if consent is None and not form.has("declined") and not text:
         raise UsageError("The answer is empty.")
+    await service.check_here(info.id)
     async with service.sessions.used(info.id, interactive=True) as session:
         running = await session.answer(
             form.get("question"),
@@ -538,8 +540,8 @@ async def answer(request: Request, service: Serves, id: str) -> Response:
 async def stop(request: Request, service: Serves, id: str) -> Response:
     """Interrupt the running turn."""
     info = await service.satchel.sessions.info(id)
-    kept = service.sessions.kept_session(info.id)
-    running = kept.running if kept is not None else None
+    await service.check_here(info.id)
+    running = service.sessions.to_stop(info.id, passed_after(request.scope))
     if running is None:
         raise NotFound("No turn of this conversation is running here.")
     running.cancel()
