@@ -131,6 +131,24 @@ def test_a_turn_is_stopped_and_messages_stand_in_line_at_whichever_server_is_ask
 
 
 @requirement("storage:postgres:servers")
+def test_a_file_that_was_sent_is_found_by_whichever_server_gets_its_message(
+    server: Server, tmp_path: Path
+) -> None:
+    with two_servers(server, tmp_path) as (client, other):
+        content = b"The parcel weighs seven stone.\n"
+        file = client.post("/api/attachments", params={"filename": "note.txt"}, content=content).json()
+        attached = [{"sha256": file["sha256"], "filename": "note.txt"}]
+        done = chat(other, "I send it", attachments=attached)
+        start = other.get(f"/api/sessions/{done[-1].data['sessionId']}").json()["events"][1]
+        assert [block["size"] for block in start["message"]["blocks"] if block["type"] == "file"] == [
+            len(content)
+        ]
+        assert not [*tmp_path.rglob("uploads/*")]
+        again = client.post("/api/chat", json={"message": "Once more", "attachments": attached})
+        assert (again.status_code, "isn't here any more" in again.text) == (404, True)
+
+
+@requirement("storage:postgres:servers")
 def test_a_browser_is_logged_in_and_out_at_all_servers(server: Server, tmp_path: Path) -> None:
     with two_servers(server, tmp_path) as (client, other):
         token = client.headers.pop("authorization").removeprefix("Bearer ")

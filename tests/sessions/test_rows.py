@@ -539,7 +539,9 @@ async def test_a_server_of_the_version_before_gets_the_tables_that_a_new_one_has
 
     def older(connection: Connection) -> None:
         tables = "session_client_place, session_inbox, session_log, session_passage, session_settled"
-        own = ", ".join(f"conversation_{name}" for name in ("costs", "files", "lines", "parts", "requests"))
+        own = ", ".join(
+            f"conversation_{name}" for name in ("costs", "files", "lines", "parts", "requests", "uploads")
+        )
         connection.execute(text(f"DROP TABLE conversations, browser_logins, {own}, {tables}"))
         connection.execute(text("UPDATE alembic_version SET version_num = '0021_times'"))
 

@@ -257,7 +257,7 @@ class Satchel:
             ),
             background=background,
             notices=notices,
-            uploads=Uploads(settings.home),
+            uploads=_uploads(home),
         )
         satchel = cls(parts, home, Tooling(parts, home), Distilling(parts, home), hubs)
         home.on_redacted.append(satchel._reload)
@@ -931,6 +931,14 @@ class Satchel:
 _MOST_ROUNDS = 1000
 """Of a turn that a budget ends: as many as the setting `agent.max_rounds` can have."""
 _IN_ANOTHER = "Session {id} is not in this project. Leave the project out, or use `satchel projects move`."
+
+
+def _uploads(home: Home) -> Uploads:
+    if home.server is None:
+        return Uploads(home.settings.home)
+    from satchel.sessions.row_uploads import RowUploads  # noqa: PLC0415 - most homes have files
+
+    return RowUploads(home.settings.home, home.server)
 
 
 def _limits(settings: Settings) -> TurnLimits:

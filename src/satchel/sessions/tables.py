@@ -16,6 +16,7 @@ __all__ = [
     "conversation_lines",
     "conversation_parts",
     "conversation_requests",
+    "conversation_uploads",
     "conversations",
     "metadata",
     "rows",
@@ -173,6 +174,16 @@ conversation_requests = Table(
     Column("at", BigInteger, nullable=False),
     Column("content", LargeBinary),
     Column("answer", LargeBinary),
+)
+
+# Files that were sent and are in no message yet.
+conversation_uploads = Table(
+    "conversation_uploads",
+    rows,
+    Column("sha256", Text, primary_key=True),
+    Column("content", LargeBinary, nullable=False),
+    # Milliseconds since 1970: when it was last sent.
+    Column("at", BigInteger, nullable=False),
 )
 
 SERVER_ONLY = (

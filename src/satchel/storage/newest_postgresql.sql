@@ -406,6 +406,15 @@ CREATE TABLE conversation_requests (
 
 ALTER TABLE conversation_requests ALTER COLUMN "session_id" SET STATISTICS 0, ALTER COLUMN "content" SET STATISTICS 0, ALTER COLUMN "answer" SET STATISTICS 0;
 
+CREATE TABLE conversation_uploads (
+	sha256 TEXT COLLATE "C" NOT NULL,
+	content BYTEA NOT NULL,
+	at BIGINT NOT NULL,
+	PRIMARY KEY (sha256)
+);
+
+ALTER TABLE conversation_uploads ALTER COLUMN "sha256" SET STATISTICS 0, ALTER COLUMN "content" SET STATISTICS 0;
+
 CREATE TABLE conversations (
 	session_id TEXT COLLATE "C" NOT NULL,
 	name TEXT COLLATE "C" NOT NULL,

@@ -1,5 +1,4 @@
-"""What several servers with one database tell each other: requests for conversations that another one has open, and
-which browsers are logged in.
+"""What several servers with one database tell each other: requests, log-ins of browsers, files that were sent.
 
 A file stays as it is. A migration is a record of what was done: it imports nothing of the program, and is never changed
 once released.
@@ -36,9 +35,16 @@ def upgrade() -> None:
         sa.Column("token", sa.Text, nullable=False),
         sa.Column("until", sa.BigInteger, nullable=False),
     )
+    op.create_table(
+        "conversation_uploads",
+        sa.Column("sha256", sa.Text, primary_key=True, nullable=False),
+        sa.Column("content", sa.LargeBinary, nullable=False),
+        sa.Column("at", sa.BigInteger, nullable=False),
+    )
     # The planner's statistics quote what is in columns.
     for table, columns in {
         "conversation_requests": ("session_id", "content", "answer"),
+        "conversation_uploads": ("sha256", "content"),
         "browser_logins": ("digest", "kind", "token"),
     }.items():
         without = ", ".join(f'ALTER COLUMN "{name}" SET STATISTICS 0' for name in columns)
@@ -48,5 +54,6 @@ def upgrade() -> None:
 def downgrade() -> None:
     if op.get_bind().dialect.name == "sqlite":
         return
+    op.drop_table("conversation_uploads")
     op.drop_table("browser_logins")
     op.drop_table("conversation_requests")
