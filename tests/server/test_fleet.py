@@ -149,6 +149,18 @@ def test_a_file_that_was_sent_is_found_by_whichever_server_gets_its_message(
 
 
 @requirement("storage:postgres:servers")
+def test_the_mode_that_was_chosen_stays_when_the_servers_change(server: Server, tmp_path: Path) -> None:
+    with two_servers(server, tmp_path) as (client, other):
+        at = f"/api/sessions/{chat(client, 'The heron', mode='plan')[-1].data['sessionId']}"
+        assert chat(other, "The owl", session_id=at.rpartition("/")[2])[-1].data["turn"] == 2
+        assert other.get(f"{at}/state").json()["mode"] == "plan"
+        other.post(
+            "/api/sessions", json={"session_id": at.rpartition("/")[2], "mode": "auto"}
+        ).raise_for_status()
+        assert client.get(f"{at}/state").json()["mode"] == "auto"
+
+
+@requirement("storage:postgres:servers")
 def test_a_browser_is_logged_in_and_out_at_all_servers(server: Server, tmp_path: Path) -> None:
     with two_servers(server, tmp_path) as (client, other):
         token = client.headers.pop("authorization").removeprefix("Bearer ")

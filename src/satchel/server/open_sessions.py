@@ -201,6 +201,7 @@ class OpenSessions:
 
         async def answer(id: str, is_again: bool) -> None:
             try:
+                await self._satchel.note_chosen()
                 if await self._satchel.hand_over(id):
                     await self.close(id)
                 elif is_again or any(not turn.is_ending for turn in self.turns_of(id)):
@@ -212,6 +213,7 @@ class OpenSessions:
         while True:
             await anyio.sleep(_ASKED_LOOK_S)
             with suppress(SatchelError):
+                await self._satchel.note_chosen()
                 for passed in await store.passed_on():
                     self._satchel.parts.background.start(carry_out, passed)
                 asked = {*await store.asked()}

@@ -145,6 +145,14 @@ class Logs(ABC):
     def refuse(self, session_id: str) -> None:  # noqa: B027 - files are never asked for
         """Tell whoever asks for a session that something runs in it."""
 
+    def chosen(self, session_id: str) -> str:
+        """What was noted with `note_chosen` by whoever had a session open last, if that was within a minute."""
+        del session_id
+        return ""
+
+    def note_chosen(self, session_id: str, chosen: str) -> None:  # noqa: B027 - files have one server
+        """Note what was chosen for a session that is open here, for whoever opens it next."""
+
     # Requests for what another server has open
 
     def check_served(self, session_id: str) -> None:  # noqa: B027 - files have one server

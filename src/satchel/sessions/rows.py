@@ -84,6 +84,7 @@ T = TypeVar("T")
 _Reads: TypeAlias = Callable[[Callable[[Connection], Any]], Any]
 
 _LEASE_MS: Final = 30_000
+_CHOSEN_MS: Final = 60_000
 _RENEW_S: Final = 10.0
 _PAGE: Final = 200
 """Lines that are read at once. Long results are spilled, so that few lines have more than 30 KB."""
@@ -188,6 +189,11 @@ def _id(path: Path) -> str:
     return session_id_of(path) or ""
 
 
+def _chosen(row: Any, now: int) -> str:
+    """What was chosen for a conversation; nothing once nobody has had it open for a minute."""
+    return str(row.chosen) if now - row.until < _CHOSEN_MS else ""
+
+
 def _change(connection: Connection, session_id: str, **values: Any) -> None:
     connection.execute(update(conversations).where(conversations.c.session_id == session_id).values(**values))
 
@@ -210,6 +216,7 @@ class _Lease:
         self._logs: RowLogs | None = logs
         self.session_id = session_id
         self.epoch = epoch
+        self.chosen = ""
 
     def release(self) -> None:
         """See `Hold.release`."""
@@ -504,7 +511,9 @@ class RowLogs(Logs):
                 epoch=row.epoch + 1,
                 until=now + _LEASE_MS,
                 handover=self.handover,
+                chosen=_chosen(row, now),
             )
+            lease.chosen = _chosen(row, now)
             return int(row.epoch) + 1
 
         lease = _Lease(self, session_id, 0)
@@ -560,7 +569,7 @@ class RowLogs(Logs):
                             conversations.c.writer == self.me,
                             conversations.c.epoch == lease.epoch,
                         )
-                        .values(writer="", until=0)
+                        .values(writer="", until=_NOW)
                     )
                 )
 
@@ -612,6 +621,19 @@ class RowLogs(Logs):
     def refuse(self, session_id: str) -> None:
         """See `Logs.refuse`."""
         self._answer(session_id, self.me, _BUSY)
+
+    def chosen(self, session_id: str) -> str:
+        """See `Logs.chosen`."""
+        row, now = self.database.read_blocking(
+            lambda connection: (_head(connection, session_id), _now(connection))
+        )
+        return "" if row is None else _chosen(row, now)
+
+    def note_chosen(self, session_id: str, chosen: str) -> None:
+        """See `Logs.note_chosen`."""
+        own = conversations.c.session_id == session_id, conversations.c.writer == self.me
+        change = update(conversations).where(*own).values(chosen=chosen)
+        self.database.write_blocking(lambda connection: connection.execute(change))
 
     # Requests for what another server has open
 
@@ -695,6 +717,7 @@ class RowLogs(Logs):
         """See `Logs.resume`."""
         assert isinstance(hold, _Lease)
         journal = RowJournal(self, path, hold, cwd="", costs=costs, closed=closed)
+        journal.chosen = hold.chosen
         journal.read(visit)
         return journal
 

@@ -640,6 +640,16 @@ class SessionStore:
         """Tell whoever asks for a session that something runs in it. Errors as in `asked`."""
         await self._run(lambda: self._logs.refuse(session_id))
 
+    async def chosen(self, session_id: str) -> str:
+        """What was noted with `note_chosen` for a session, by its full id. Errors as in `asked`."""
+        return await self._run(lambda: self._logs.chosen(session_id))
+
+    async def note_chosen(self, session_id: str, chosen: str) -> None:
+        """Note what was chosen for a session that is open here. Whoever opens it next, on a server and within a minute,
+        finds it in `Journal.chosen`. Errors as in `asked`.
+        """
+        await self._run(lambda: self._logs.note_chosen(session_id, chosen))
+
     # Requests for what another server has open
 
     async def check_served(self, session_id: str) -> None:

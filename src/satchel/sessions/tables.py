@@ -120,6 +120,8 @@ conversations = Table(
     Column("until", BigInteger, nullable=False),
     # Whether the writer gives it up; see `RowLogs.ask`.
     Column("handover", Integer, nullable=False, server_default="0"),
+    # The mode and the model that were chosen for it, as JSON; see `SessionStore.note_chosen`.
+    Column("chosen", Text, nullable=False, server_default=""),
 )
 
 # `seq` is the number of the record, or of a line that can't be read.

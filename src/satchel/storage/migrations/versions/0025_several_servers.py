@@ -18,6 +18,7 @@ depends_on = None
 def upgrade() -> None:
     if op.get_bind().dialect.name == "sqlite":
         return
+    op.add_column("conversations", sa.Column("chosen", sa.Text, nullable=False, server_default=""))
     op.create_table(
         "conversation_requests",
         sa.Column("number", sa.BigInteger, primary_key=True, nullable=False),
@@ -43,6 +44,7 @@ def upgrade() -> None:
     )
     # The planner's statistics quote what is in columns.
     for table, columns in {
+        "conversations": ("chosen",),
         "conversation_requests": ("session_id", "content", "answer"),
         "conversation_uploads": ("sha256", "content"),
         "browser_logins": ("digest", "kind", "token"),
@@ -57,3 +59,4 @@ def downgrade() -> None:
     op.drop_table("conversation_uploads")
     op.drop_table("browser_logins")
     op.drop_table("conversation_requests")
+    op.drop_column("conversations", "chosen")
