@@ -8,6 +8,7 @@ from __future__ import annotations
 from sqlalchemy import Connection
 
 from satchel.memory.store.tables import metadata
+from satchel.runtime import shared_browsers as browsers
 from satchel.sessions import tables as sessions
 from satchel.storage import HEAD, migrate, sqlite
 from satchel.storage.dialect import create_statements
@@ -40,7 +41,9 @@ def _statements(connection: Connection) -> list[str]:
 def newest_postgresql() -> str:
     """The same for PostgreSQL."""
     tables = [
-        each for some in (metadata, sessions.rows, sessions.metadata) for each in create_statements(some)
+        each
+        for some in (metadata, sessions.rows, sessions.metadata, browsers.rows)
+        for each in create_statements(some)
     ]
     return ";\n\n".join([*tables, *sessions.SERVER_ONLY]) + ";\n"
 

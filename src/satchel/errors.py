@@ -158,7 +158,16 @@ class StorageLocked(StorageError):
 
 
 class SessionInUse(StorageLocked):
-    """The session is open elsewhere, in this process or in the one that the message names."""
+    """The session is open elsewhere, in this process or in the one that the message names.
+
+    Attributes:
+        served: The session's id, if a server has it open that carries out requests for it; otherwise "".
+    """
+
+    def __init__(self, message: str, *, served: str = "") -> None:
+        """Store the message and the id."""
+        super().__init__(message)
+        self.served = served
 
 
 class StorageUnreachable(StorageError):

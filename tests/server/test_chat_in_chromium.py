@@ -607,6 +607,24 @@ def test_a_button_approves_a_plan_and_the_next_message_is_sent_in_its_mode_with_
         expect(viewer).to_have_count(0)
 
 
+@requirement("web-pages:chat")
+def test_a_turn_is_stopped_on_the_page_on_which_its_conversation_began(
+    chromium: Browser, world: World
+) -> None:
+    world.held.reached.clear()
+    world.held.go_on.clear()
+    with window(chromium, world.url, world=world) as (context, _):
+        page = context.new_page()
+        page.goto("./")
+        write(page, "Say something hostile")
+        expect(said_in(page, 1)).to_contain_text("document.title")
+        expect(page.get_by_label("Message", exact=True)).to_have_value("")
+        page.locator("#stop").click()
+        expect(page.locator("#turn-1")).to_have_attribute("data-over", "true")
+        expect(page.locator("#stop")).to_be_hidden()
+    world.held.go_on.set()
+
+
 @requirement("web-pages:chat:killed")
 def test_when_the_server_is_killed_in_the_middle_the_draft_stays_and_the_page_goes_on_with_the_next(
     chromium: Browser, tmp_path: Path

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
 import anyio
 import anyio.to_thread
+import httpx2
 import pytest
 
 from satchel.clock import ManualClock
@@ -18,6 +22,7 @@ from satchel.storage import Database
 from tests.postgresql import Server, server_of
 from tests.requirements import requirement
 from tests.server import world
+from tests.server.browsers import HTML
 from tests.server.world import chat, events_in, process
 
 
@@ -64,6 +69,126 @@ def test_a_conversation_goes_on_at_whichever_server_is_asked(server: Server, tmp
     starts = [str(event) for event in events if event["type"] == "turn_start"]
     for start, words in zip(starts, ("heron", "owl", "kestrel", "hold", "What was"), strict=True):
         assert words in start
+
+
+@contextmanager
+def two_servers(server: Server, tmp_path: Path) -> Iterator[tuple[httpx2.Client, httpx2.Client]]:
+    """Clients of a server in this process, and of another one with the same key, token and database."""
+    url = server.url(server.schema_for(tmp_path))
+    here, there = tmp_path / "here", tmp_path / "there"
+    here.mkdir()
+    (there / "home").mkdir(parents=True, mode=0o700)
+    with world.serving(here, database=url) as near, near.client() as client:
+        for file in ("forgotten.key", "token"):
+            shutil.copy(near.home / file, there / "home")
+        with process(there, "held", database=url) as (_, other):
+            yield client, other
+
+
+@requirement("storage:postgres:servers")
+def test_a_question_is_answered_at_whichever_server_is_asked_and_once(server: Server, tmp_path: Path) -> None:
+    asks = {"message": "echo heron", "mode": "ask", "interactive": True}
+    with two_servers(server, tmp_path) as (client, other):
+        with other.stream("POST", "/api/chat", json=asks) as running:
+            events = events_in(running.iter_lines())
+            id = next(events).data["sessionId"]
+            question = next(event.data["id"] for event in events if event.name == "question")
+            at = f"/api/sessions/{id}/answer"
+            assert client.get(f"/api/sessions/{id}/state").json()["questions"][0]["id"] == question
+            wrong = client.post(at, json={"id": "another", "consent": "once"})
+            assert (wrong.status_code, wrong.json()["code"]) == (404, "not_found")
+            assert client.post(at, json={"id": question, "consent": "once", "by": "near"}).json() == {
+                "turn": None
+            }
+            again = client.post(at, json={"id": question, "consent": "no"})
+            assert again.status_code in (400, 404)
+            rest = list(events)
+        assert [event.data["by"] for event in rest if event.name == "answered"] == ["near"]
+        (result,) = (event.data["result"] for event in rest if event.name == "tool_result")
+        assert result.endswith("\nheron")
+        assert rest[-1].data["status"] == "done"
+        assert chat(client, "The owl", session_id=id)[-1].data["turn"] == 2
+
+
+@requirement("storage:postgres:servers")
+def test_a_turn_is_stopped_and_messages_stand_in_line_at_whichever_server_is_asked(
+    server: Server, tmp_path: Path
+) -> None:
+    with (
+        two_servers(server, tmp_path) as (client, other),
+        other.stream("POST", "/api/chat", json={"message": "hold it"}) as running,
+    ):
+        events = events_in(running.iter_lines())
+        id = next(events).data["sessionId"]
+        at = f"/api/sessions/{id}"
+        said = [client.post(f"{at}/turns", json={"text": text}).json() for text in ("And I?", "And you?")]
+        assert [one["turn"] for one in said] == [0, 0]
+        assert all(one["waiting"] for one in said)
+        back = client.post(f"{at}/command", json={"text": "/back"})
+        assert "And you?" in back.text
+        assert client.post(f"{at}/cancel").json() == {"cancelled": True}
+        assert list(events)[-1].data["status"] == "cancelled"
+
+
+@requirement("storage:postgres:servers")
+def test_a_file_that_was_sent_is_found_by_whichever_server_gets_its_message(
+    server: Server, tmp_path: Path
+) -> None:
+    with two_servers(server, tmp_path) as (client, other):
+        content = b"The parcel weighs seven stone.\n"
+        file = client.post("/api/attachments", params={"filename": "note.txt"}, content=content).json()
+        attached = [{"sha256": file["sha256"], "filename": "note.txt"}]
+        done = chat(other, "I send it", attachments=attached)
+        start = other.get(f"/api/sessions/{done[-1].data['sessionId']}").json()["events"][1]
+        assert [block["size"] for block in start["message"]["blocks"] if block["type"] == "file"] == [
+            len(content)
+        ]
+        assert not [*tmp_path.rglob("uploads/*")]
+        again = client.post("/api/chat", json={"message": "Once more", "attachments": attached})
+        assert (again.status_code, "isn't here any more" in again.text) == (404, True)
+
+
+@requirement("storage:postgres:servers")
+def test_the_mode_that_was_chosen_stays_when_the_servers_change(server: Server, tmp_path: Path) -> None:
+    with two_servers(server, tmp_path) as (client, other):
+        at = f"/api/sessions/{chat(client, 'The heron', mode='plan')[-1].data['sessionId']}"
+        assert chat(other, "The owl", session_id=at.rpartition("/")[2])[-1].data["turn"] == 2
+        assert other.get(f"{at}/state").json()["mode"] == "plan"
+        other.post(
+            "/api/sessions", json={"session_id": at.rpartition("/")[2], "mode": "auto"}
+        ).raise_for_status()
+        assert client.get(f"{at}/state").json()["mode"] == "auto"
+
+
+@requirement("storage:postgres:servers")
+def test_a_browser_is_logged_in_and_out_at_all_servers(server: Server, tmp_path: Path) -> None:
+    with two_servers(server, tmp_path) as (client, other):
+        token = client.headers.pop("authorization").removeprefix("Bearer ")
+        link = other.post("/login/link").json()["path"]
+        del other.headers["authorization"]
+        # As behind a balancer, which has one address.
+        host = {"host": f"127.0.0.1:{client.base_url.port}", "accept": HTML}
+        origin = {**host, "origin": f"http://{host['host']}"}
+        assert other.post("/login", data={"token": token[:-1]}, headers=origin).status_code == 403
+        logged_in = other.post("/login", data={"token": token}, headers=origin)
+        place, cookie = logged_in.headers["location"], logged_in.headers["set-cookie"].partition(";")[0]
+        pages = []
+        for one in (client, other):
+            one.cookies.clear()
+            pages.append(one.get(place, headers={**host, "cookie": cookie}))
+            assert pages[-1].status_code == 200
+            assert one.get(place, headers=host).headers["location"].startswith("/login")
+        found = re.search(r'name="form_token" value="(\w+)"', pages[1].text)
+        form = {"form_token": found[1] if found else ""}
+        theirs = client.get(link, headers=host)
+        assert theirs.headers["location"].startswith("/s/")
+        assert other.get(link, headers=host).status_code == 403
+        sends = {**origin, "cookie": cookie}
+        assert client.post(f"{place}logout", data={"form_token": "f"}, headers=sends).status_code == 403
+        assert client.post(f"{place}logout", data=form, headers=sends).headers["location"] == "/login?ended=1"
+        for one in (client, other):
+            one.cookies.clear()
+            assert one.get(place, headers={**host, "cookie": cookie}).status_code == 303
 
 
 @pytest.mark.anyio

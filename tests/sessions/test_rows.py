@@ -17,7 +17,7 @@ import pytest
 from sqlalchemy import Connection, text
 
 from satchel.clock import ManualClock
-from satchel.errors import SessionInUse, StorageError, UsageError
+from satchel.errors import SessionInUse, StorageError, StorageLocked, UsageError
 from satchel.events import Event, Notice, Observation
 from satchel.sessions import SessionStore, Words, moving
 from satchel.sessions.moving import copy_conversations, take_in
@@ -146,6 +146,56 @@ async def test_who_gives_a_session_up_is_asked_for_it_and_answers(url: str, tmp_
                     with pytest.raises(SessionInUse, match="is already open|is open in"):
                         await a.open("s1")
         assert await texts(a, "s1") == ["first", "second"]
+
+
+@requirement("storage:postgres:servers")
+async def test_a_request_reaches_the_writer_that_had_the_session_once_and_no_later_one(
+    url: str, tmp_path: Path
+) -> None:
+    async with machine(url, tmp_path / "a") as a, machine(url, tmp_path / "b") as b:
+        a.hand_over()
+        journal = await a.create("/w", session_id="s1")
+        await journal.append([started("s1", "/w"), note("first")])
+        with pytest.raises(SessionInUse) as told:
+            await b.check_served("s1")
+        assert told.value.served == "s1"
+        given: list[bytes | None] = []
+
+        async def ask() -> None:
+            given.append(await b.pass_on("s1", b"the answer is heron"))
+
+        with anyio.fail_after(60):
+            async with anyio.create_task_group() as group:
+                group.start_soon(ask)
+                while not (taken := await a.passed_on()):
+                    await anyio.lowlevel.checkpoint()
+                assert [(one.session_id, one.last_seq, one.content) for one in taken] == [
+                    ("s1", 2, b"the answer is heron")
+                ]
+                assert (await a.passed_on(), await b.passed_on()) == ([], [])
+                await a.answer_passed(taken[0].number, b"done")
+            assert given == [b"done"]
+            async with anyio.create_task_group() as group:
+                group.start_soon(ask)
+                while run(url, "SELECT content FROM conversation_requests") == []:
+                    await anyio.lowlevel.checkpoint()
+                # The next writer, in the same process, has another epoch.
+                await journal.aclose()
+                async with await a.open("s1") as later:
+                    assert await a.passed_on() == []
+                    await later.append([note("second")])
+            assert given == [b"done", None]
+            async with await a.open("s1"), anyio.create_task_group() as group:
+                group.start_soon(take_and_vanish, a, url)
+                with pytest.raises(StorageLocked, match="Look whether it was done"):
+                    await b.pass_on("s1", b"yes")
+        assert run(url, "SELECT * FROM conversation_requests") == []
+
+
+async def take_and_vanish(store: SessionStore, url: str) -> None:
+    while not await store.passed_on():
+        await anyio.lowlevel.checkpoint()
+    run(url, "UPDATE conversations SET epoch = epoch + 1")
 
 
 @requirement("storage:postgres:servers")
@@ -489,8 +539,10 @@ async def test_a_server_of_the_version_before_gets_the_tables_that_a_new_one_has
 
     def older(connection: Connection) -> None:
         tables = "session_client_place, session_inbox, session_log, session_passage, session_settled"
-        own = ", ".join(f"conversation_{name}" for name in ("costs", "files", "lines", "parts"))
-        connection.execute(text(f"DROP TABLE conversations, {own}, {tables}"))
+        own = ", ".join(
+            f"conversation_{name}" for name in ("costs", "files", "lines", "parts", "requests", "uploads")
+        )
+        connection.execute(text(f"DROP TABLE conversations, browser_logins, {own}, {tables}"))
         connection.execute(text("UPDATE alembic_version SET version_num = '0021_times'"))
 
     async with Database.open(url) as database:

@@ -17,16 +17,25 @@ from urllib.parse import unquote
 from satchel.clock import Clock
 from satchel.config.home import locked_folder, replace_file
 
-__all__ = ["BROWSERS_FILE", "CODE_LASTS_S", "Browsers"]
+__all__ = [
+    "BROWSERS_FILE",
+    "CODE_LASTS_S",
+    "LOGIN_LASTS",
+    "MOST_BROWSERS",
+    "MOST_CODES",
+    "SECRET_BYTES",
+    "Browsers",
+    "digest_of",
+]
 
 BROWSERS_FILE: Final = "browsers.json"
 CODE_LASTS_S: Final = 600.0
 """How long a login link works: enough to walk to another window, and over before a terminal's history is read."""
 
-_LOGIN_LASTS: Final = timedelta(days=30)
-_MOST_BROWSERS: Final = 100
-_MOST_CODES: Final = 20
-_SECRET_BYTES: Final = 32
+LOGIN_LASTS: Final = timedelta(days=30)
+MOST_BROWSERS: Final = 100
+MOST_CODES: Final = 20
+SECRET_BYTES: Final = 32
 _LOGINS: Final = "logins"
 """Not "browsers", the earlier name: cookies of then were sent to every port of the host, so they no longer log in."""
 _BASE64: Final = re.compile(r"[A-Za-z0-9+/_-]{16,}")
@@ -43,7 +52,7 @@ class Browsers:
         """Read the file in `home`, which only its owner can read; one that is missing or broken holds no browser."""
         self._home = home
         self._file = home / file
-        self._token = _digest(token)
+        self._token = digest_of(token)
         self._token_text = token
         self._clock = clock
         self._until = self._read()
@@ -51,7 +60,7 @@ class Browsers:
 
     def is_token(self, given: str) -> bool:
         """Whether this is the token of the home. The time tells nothing of it."""
-        return compare_digest(_digest(given), self._token)
+        return compare_digest(digest_of(given), self._token)
 
     def holds_token(self, text: str) -> bool:
         """Whether the token of the home is in a text, also if it was encoded for an address or for basic auth there."""
@@ -66,14 +75,14 @@ class Browsers:
         """A code that logs in one browser within `CODE_LASTS_S`. It is only in the memory of this process."""
         now_s = self._clock.monotonic_s()
         fresh = [(code, until_s) for code, until_s in self._codes.items() if until_s > now_s]
-        self._codes = dict(fresh[-(_MOST_CODES - 1) :])
-        code = secrets.token_urlsafe(_SECRET_BYTES)
-        self._codes[_digest(code)] = now_s + CODE_LASTS_S
+        self._codes = dict(fresh[-(MOST_CODES - 1) :])
+        code = secrets.token_urlsafe(SECRET_BYTES)
+        self._codes[digest_of(code)] = now_s + CODE_LASTS_S
         return code
 
     def use_code(self, code: str) -> bool:
         """Whether the code logs in; it does so once."""
-        until_s = self._codes.pop(_digest(code), None)
+        until_s = self._codes.pop(digest_of(code), None)
         return until_s is not None and until_s > self._clock.monotonic_s()
 
     # Browsers
@@ -84,23 +93,27 @@ class Browsers:
         Raises:
             StorageUnwritable: The file can't be written.
         """
-        value = secrets.token_urlsafe(_SECRET_BYTES)
+        value = secrets.token_urlsafe(SECRET_BYTES)
         self.keep(value)
         return value
 
     def keep(self, value: str) -> None:
         """Remember the browser that sends this value for thirty days. Errors as in `log_in`."""
-        until = self._clock.now() + _LOGIN_LASTS
-        self._change(lambda known: known.update({_digest(value): until}))
+        until = self._clock.now() + LOGIN_LASTS
+        self._change(lambda known: known.update({digest_of(value): until}))
 
     def knows(self, value: str) -> bool:
         """Whether the browser that sends this value is logged in."""
-        until = self._until.get(_digest(value))
+        until = self._until.get(digest_of(value))
         return until is not None and until > self._clock.now()
+
+    async def known(self, value: str) -> bool:
+        """`knows`, for the loop of events."""
+        return self.knows(value)
 
     def log_out(self, value: str) -> None:
         """Forget a browser; one that is not known is none. Errors as in `log_in`."""
-        self._change(lambda known: known.pop(_digest(value), None))
+        self._change(lambda known: known.pop(digest_of(value), None))
 
     def log_out_all(self) -> None:
         """Forget every browser. Errors as in `log_in`."""
@@ -112,7 +125,7 @@ class Browsers:
             change(known)
             # The sort is stable: of two that end at the same time, the later one is newer.
             lasting = sorted((each for each in known.items() if each[1] > now), key=lambda each: each[1])
-            self._until = dict(lasting[-_MOST_BROWSERS:])
+            self._until = dict(lasting[-MOST_BROWSERS:])
             content = {
                 "token": self._token,
                 _LOGINS: {digest: until.isoformat() for digest, until in self._until.items()},
@@ -136,5 +149,6 @@ def _decoded(word: str) -> str:
         return ""
 
 
-def _digest(text: str) -> str:
+def digest_of(text: str) -> str:
+    """What is kept of a secret with 256 random bits."""
     return sha256(text.encode("utf-8", "surrogateescape")).hexdigest()

@@ -65,6 +65,8 @@ class Home:
         sessions: The session logs.
         notices: What the user should know, such as parts that are unavailable.
         database: None if it can't be opened.
+        server: The database on a server, where other machines find conversations; None if there is none, or if it can't
+            be used.
         embedder: Memory's embedder, or "none". It loads nothing before it is used.
         on_forgotten: Called with the words that are being forgotten and the ids of their memories.
         on_redacted: Called with the id of each session from whose log `forget` removed words.
@@ -80,6 +82,7 @@ class Home:
         sessions: SessionStore,
         notices: NoticeBoard,
         database: Database | None,
+        server: Database | None,
         embedder: Embedder | str,
     ) -> None:
         """Use `open`."""
@@ -91,9 +94,19 @@ class Home:
         self.sessions = sessions
         self.notices = notices
         self.database = database
+        self.server = server
         self.embedder = embedder
+        self._hasher = WordHasher(settings.home / KEY_FILE)
         self.on_redacted: list[Callable[[str], Awaitable[None]]] = []
         self.on_forgotten: list[Callable[[Sequence[Words], Sequence[str]], None]] = []
+
+    def shared_key(self, purpose: str) -> bytes:
+        """A key of 32 bytes that all homes with this one's `forgotten.key` have.
+
+        Raises:
+            StorageUnwritable: That can't be read.
+        """
+        return self._hasher.key_for(purpose)
 
     @classmethod
     @asynccontextmanager
@@ -198,6 +211,7 @@ class Home:
                 sessions=sessions,
                 notices=notices,
                 database=database,
+                server=shared if shared is not None and shared.is_on_server else None,
                 embedder=embedding,
             )
             if memory is not None and unwritable is None and settings.keeps_memory and scope == "default":

@@ -18,7 +18,7 @@ from anyio.abc import TaskGroup
 
 from satchel.clock import Clock
 from satchel.config import Mode, PermissionRule, Settings, load, process_environ
-from satchel.errors import NotFound, StorageError, UsageError
+from satchel.errors import ConfigError, ModelError, NotFound, StorageError, UsageError
 from satchel.events import Notice, SessionFiled, SessionStart, SessionTitled
 from satchel.loop import (
     CallEnvironment,
@@ -130,6 +130,8 @@ class Satchel:
         self.earning: Earning | None = None
         self._hubs = hubs
         self._holds: dict[str, set[Session]] = {}
+        # What each open session has without being told, and what other servers know of its mode and model.
+        self._chosen: dict[str, tuple[ChatModel | None, str]] = {}
         self._opening: dict[str, anyio.Lock] = {}
         self._is_closed = False
         self._spans = spans_for(parts.settings.environ)
@@ -259,7 +261,7 @@ class Satchel:
             ),
             background=background,
             notices=notices,
-            uploads=Uploads(settings.home),
+            uploads=_uploads(home),
         )
         satchel = cls(parts, home, Tooling(parts, home), Distilling(parts, home), hubs)
         home.on_redacted.append(satchel._reload)
@@ -470,7 +472,11 @@ class Satchel:
             else:
                 journal = await self.sessions.open(session_id, visit=replay)
                 replay.end(journal.last_seq)
+            chosen: dict[str, str] = json.loads(journal.chosen or "{}")
             try:
+                if model is None and chosen.get("model"):
+                    with contextlib.suppress(ConfigError, ModelError):  # this machine doesn't have it
+                        serving = await self.model(chosen["model"])
                 if session_id is None or ephemeral:
                     replay.project = belongs
                 elif project and replay.project != belongs:
@@ -480,7 +486,7 @@ class Satchel:
                     replay,
                     cwd=cwd or (Path(journal.cwd) if journal.cwd else wanted),
                     model=serving,
-                    mode=read_mode(mode) if mode else self.settings.agent.mode,
+                    mode=read_mode(mode or chosen.get("mode") or self.settings.agent.mode),
                     allow=allow,
                     private=private or ephemeral or replay.is_private,
                     tools=tools,
@@ -497,6 +503,7 @@ class Satchel:
                     await journal.aclose()
                 raise
             self._hubs[hub.id] = hub
+            self._chosen[hub.id] = None if model or chosen.get("model") else serving, journal.chosen
             return self._hold(hub, interactive)
 
     def has_open(self, session_id: str) -> bool:
@@ -691,6 +698,7 @@ class Satchel:
         finally:
             if self._hubs.get(hub.id) is hub:
                 self._hubs.pop(hub.id)
+                self._chosen.pop(hub.id, None)
                 self._holds.pop(hub.id, None)
 
     async def post(self, session_id: str, text: str, *, source: str, untrusted: bool = False) -> str:
@@ -845,6 +853,21 @@ class Satchel:
                 await self._close_hub(hub, "deleted")
             return await self.sessions.delete(session_id)
 
+    async def note_chosen(self) -> None:
+        """Note the mode and the model of each session that is open here, where another server may go on with it.
+
+        Raises:
+            StorageError: They can't be noted.
+        """
+        for id, hub in tuple(self._hubs.items()):
+            usual, noted = self._chosen[id]
+            model = "" if hub.model is usual else f"{hub.model.provider}:{hub.model.model}"
+            is_usual = not model and hub.gate.mode == self.settings.agent.mode
+            text = "" if is_usual else json.dumps({"mode": hub.gate.mode, "model": model})
+            if text != noted and hub.has_begun:
+                await self.sessions.note_chosen(id, text)
+                self._chosen[id] = usual, text
+
     async def hand_over(self, session_id: str) -> bool:
         """Close a session that is open here, so that another process can open it; False if something runs or waits in
         it, or if a client needs it.
@@ -931,6 +954,14 @@ class Satchel:
 
 
 _IN_ANOTHER = "Session {id} is not in this project. Leave the project out, or use `satchel projects move`."
+
+
+def _uploads(home: Home) -> Uploads:
+    if home.server is None:
+        return Uploads(home.settings.home)
+    from satchel.sessions.row_uploads import RowUploads  # noqa: PLC0415 - most homes have files
+
+    return RowUploads(home.settings.home, home.server)
 
 
 def _limits(settings: Settings) -> TurnLimits:

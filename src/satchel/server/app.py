@@ -47,6 +47,7 @@ from satchel.server.pages import usage as usage_page
 from satchel.server.pages.kept import Kept
 from satchel.server.pages.rendering import error_page, wants_page
 from satchel.server.pages.site import PageState
+from satchel.server.passing_on import PassingOn
 from satchel.server.problems import (
     DEFECT,
     PROBLEM_TYPE,
@@ -154,12 +155,14 @@ class App:
         service: What the routes use.
         api: The routes, without the gate.
         browsers: Which browsers are logged in.
+        passing_on: Carries out what other servers of the database were asked.
     """
 
     api: FastAPI
     gate: RequestGate
     service: Service
     browsers: Browsers
+    passing_on: PassingOn
 
     async def stop(self) -> None:
         """Take no more work, interrupt the running turns, wait until each has ended validly, and end the streams.
@@ -186,7 +189,7 @@ def create_app(satchel: Satchel, *, token: str) -> App:
     """
     settings = satchel.settings.server
     metrics = Metrics()
-    browsers = Browsers(satchel.settings.home, token=token, clock=satchel.clock)
+    browsers = _browsers(satchel, token)
     service = Service(
         satchel=satchel,
         sessions=OpenSessions(satchel, metrics),
@@ -216,6 +219,7 @@ def create_app(satchel: Satchel, *, token: str) -> App:
     for router in plugged:
         api.include_router(router)
     api.router.routes.append(Route("/mcp", McpEndpoint(satchel, service.stopping)))
+    api.state.passing_on = PassingOn(satchel, api)
     api.state.kept = Kept.of(satchel)
     api.router.routes += messages.others.routes
     api.add_exception_handler(SatchelError, _failed)
@@ -231,11 +235,26 @@ def create_app(satchel: Satchel, *, token: str) -> App:
         clock=satchel.clock,
         metrics=metrics,
     )
-    return App(api, gate, service, browsers)
+    return App(api, gate, service, browsers, api.state.passing_on)
+
+
+def _browsers(satchel: Satchel, token: str) -> Browsers:
+    home, server, clock = satchel.settings.home, satchel.home.server, satchel.clock
+    if server is None:
+        return Browsers(home, token=token, clock=clock)
+    from satchel.runtime.shared_browsers import SharedBrowsers  # noqa: PLC0415 - most homes have a file
+
+    return SharedBrowsers(home, server, token=token, clock=clock)
 
 
 async def _failed(request: Request, error: Exception) -> Response:
     assert isinstance(error, SatchelError)
+    passing_on: PassingOn = request.app.state.passing_on
+    try:
+        if (passed := await passing_on.answer(request, error)) is not None:
+            return passed
+    except SatchelError as failed:
+        error = failed
     wait_s = retry_after(error)
     headers = {"retry-after": str(wait_s)} if wait_s is not None else {}
     return _answer(request, problem_of(error), headers)

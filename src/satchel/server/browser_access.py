@@ -29,6 +29,7 @@ __all__ = [
     "Gatekeeper",
     "BrowserAccess",
     "as_browser",
+    "as_passed_on",
     "browser_of",
     "form_token_of",
     "place_for",
@@ -63,6 +64,12 @@ def browser_of(scope: Scope) -> str | None:
 def as_browser(scope: Scope, value: str) -> Scope:
     """The request as one of the browser that sent this value, for who has found out that it is logged in."""
     return {**scope, _KEY: value}
+
+
+def as_passed_on(scope: Scope, *, browser: str | None, place: str) -> Scope:
+    """A request that another server has admitted, with what it knew of its browser there."""
+    found = {**scope, _ASKED: place} if place else scope
+    return found if browser is None else as_browser(found, browser)
 
 
 def with_place(scope: Scope) -> Scope:
@@ -108,8 +115,12 @@ class Gatekeeper(Protocol):
     def is_token(self, given: str) -> bool:
         """Whether this is a token that lets programs in. The time tells nothing of it."""
 
-    def admit(self, scope: Scope) -> bool:
-        """Whether the request comes from a browser that is logged in."""
+    async def admit(self, scope: Scope) -> bool:
+        """Whether the request comes from a browser that is logged in.
+
+        Raises:
+            StorageError: That is not known at the moment.
+        """
 
     async def proves_origin(self, scope: Scope, body: bytes) -> bool:
         """Whether a request by a browser is safe, or a change that came from one of our own pages."""
@@ -136,10 +147,10 @@ class BrowserAccess:
         """See `Gatekeeper`."""
         return self.browsers.is_token(given)
 
-    def admit(self, scope: Scope) -> bool:
+    async def admit(self, scope: Scope) -> bool:
         """Whether the request comes from a browser that is logged in. Then `browser_of` knows it."""
         for value in values_of(scope):
-            if self.browsers.knows(value):
+            if await self.browsers.known(value):
                 scope[_KEY] = value
                 return True
         return False

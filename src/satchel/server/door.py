@@ -118,7 +118,7 @@ class _PeopleAccess:
     def is_token(self, given: str) -> bool:
         return self.people.with_token(given) is not None
 
-    def admit(self, scope: Scope) -> bool:
+    async def admit(self, scope: Scope) -> bool:
         given = Headers(scope=scope).get("authorization", "")
         if scope["path"] == _METRICS and compare_digest(given.encode(), f"Bearer {self.token}".encode()):
             return True

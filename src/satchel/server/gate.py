@@ -16,6 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from satchel.addresses import DEFAULT_PORTS, host_and_port
 from satchel.clock import Clock
+from satchel.errors import StorageError
 from satchel.server.binding import Hosts
 from satchel.server.browser_access import Gatekeeper, place_of, replayed, with_place, within
 from satchel.server.json_answers import json_bytes
@@ -123,7 +124,7 @@ class RequestGate:
             await self._app(scope, receive, send)
             return
         scope = with_place(scope)
-        refusal = await self._prepare(scope) or self._refusal(scope)
+        refusal = await self._prepare(scope) or await self._refusal(scope)
         if scope["type"] == "websocket":
             # No route uses web sockets. One that did would have to pass the same gate.
             await receive()
@@ -162,7 +163,7 @@ class RequestGate:
         await self._app(scope, replayed(body, receive) if _has_body(scope) else receive, answer)
         return None
 
-    def _refusal(self, scope: Scope) -> Refusal | None:
+    async def _refusal(self, scope: Scope) -> Refusal | None:
         headers = scope["headers"]
         if (
             len(headers) > _MOST_HEADERS
@@ -188,8 +189,11 @@ class RequestGate:
         origin = _header(scope, b"origin")
         if origin is not None and not _same_origin(origin, named):
             return Refusal(403, "Requests from pages of other sites are refused.")
-        if self._has_token(scope) or self._access.admit(scope):
-            return None
+        try:
+            if self._has_token(scope) or await self._access.admit(scope):
+                return None
+        except StorageError as error:
+            return Refusal(503, str(error), ((b"retry-after", b"5"),))
         if scope["path"] in _OPEN_PATHS or scope["path"].startswith(_STATIC):
             return None
         if scope.get("method") == "GET" and wants_page(scope):

@@ -87,7 +87,8 @@ async def serve(
             if given is None:
                 tell(f"Satchel listens at {url}. Clients need the token in {home / 'token'}.")
             if offer_login is not None and inherited is None:
-                await offer_login(f"{url}/login?code={app.browsers.make_code()}")
+                code = await anyio.to_thread.run_sync(app.browsers.make_code)
+                await offer_login(f"{url}/login?code={code}")
             restart = app.service.stopping.restart = anyio.Event()
             with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
                 async with anyio.create_task_group() as group:
@@ -206,7 +207,7 @@ async def served(
         async with anyio.create_task_group() as group:
             group.start_soon(app.service.sessions.sweep)
             if satchel.sessions.is_shared:
-                group.start_soon(app.service.sessions.hand_over)
+                group.start_soon(app.service.sessions.hand_over, app.passing_on.carry_out)
             # Capture what hooks of other agents queued while no server was running.
             app.service.queue.notify()
             ended = anyio.Event()

@@ -4,7 +4,7 @@ in its background.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Final
@@ -16,6 +16,7 @@ from satchel.errors import SatchelError, UsageError
 from satchel.runtime import RunningTurn, Satchel, Session
 from satchel.server.metrics import Metrics
 from satchel.server.problems import DEFECT
+from satchel.sessions import PassedOn
 
 __all__ = ["OpenSessions"]
 
@@ -64,6 +65,14 @@ class OpenSessions:
         """The session with this full id, if clients of the server have used it lately."""
         kept = self._kept.get(session_id)
         return kept.session if kept is not None else None
+
+    def to_stop(self, session_id: str, after: int | None) -> RunningTurn | None:
+        """The running turn of a session, as far as clients have used it lately; with `after`, one that began before
+        this record, because another turn is not the one that the user saw.
+        """
+        kept = self.kept_session(session_id)
+        running = kept.running if kept is not None else None
+        return running if running is not None and (after is None or running.after_seq <= after) else None
 
     def terms_of(self, session_id: str) -> str | None:
         """The terms that a session was opened with; None if it is not open here, and "" if nobody named any."""
@@ -184,17 +193,18 @@ class OpenSessions:
                         del self._kept[id]
                         await kept.session.aclose("idle")
 
-    async def hand_over(self) -> None:
-        """Give up sessions that other servers of the home's database ask for, once nothing runs in them; runs until it
-        is cancelled.
+    async def hand_over(self, carry_out: Callable[[PassedOn], Coroutine[Any, Any, None]]) -> None:
+        """Give up sessions that other servers of the home's database ask for, once nothing runs in them, and carry out
+        what they pass on for the others; runs until it is cancelled.
         """
         store, busy, answering = self._satchel.sessions, set[str](), set[str]()
 
         async def answer(id: str, is_again: bool) -> None:
             try:
+                await self._satchel.note_chosen()
                 if await self._satchel.hand_over(id):
                     await self.close(id)
-                elif is_again:  # not what is just ending
+                elif is_again or any(not turn.is_ending for turn in self.turns_of(id)):
                     await store.refuse(id)
             finally:
                 answering.discard(id)
@@ -203,6 +213,9 @@ class OpenSessions:
         while True:
             await anyio.sleep(_ASKED_LOOK_S)
             with suppress(SatchelError):
+                await self._satchel.note_chosen()
+                for passed in await store.passed_on():
+                    self._satchel.parts.background.start(carry_out, passed)
                 asked = {*await store.asked()}
                 for id in asked - answering:
                     answering.add(id)

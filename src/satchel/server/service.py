@@ -55,6 +55,15 @@ class Service:
         """The answer that sends events as they come; see `EventStream`."""
         return EventStream(events, stopping=self.stopping, metrics=self.metrics, **more)
 
+    async def check_here(self, session_id: str) -> None:
+        """Have a request carried out by the server that has a session open, by its full id, if that is another one.
+
+        Raises:
+            SessionInUse: It is; see `PassingOn`.
+        """
+        if not self.satchel.has_open(session_id):
+            await self.satchel.sessions.check_served(session_id)
+
     @property
     def memory(self) -> Memory:
         """The memory.

@@ -10,6 +10,7 @@ from satchel.sessions.journal import Journal
 from satchel.sessions.log import Log, Skipped
 from satchel.sessions.logs import LogFile
 from satchel.sessions.redaction import Redacted, Redaction, Words, live_redactor
+from satchel.sessions.row_requests import PassedOn
 from satchel.sessions.store import SessionStore
 from satchel.sessions.summary import SessionInfo, UsageRow, read_title, source_of, title_of
 from satchel.spacing import FORGOTTEN
@@ -22,6 +23,7 @@ __all__ = [
     "Journal",
     "Log",
     "LogFile",
+    "PassedOn",
     "Redacted",
     "Redaction",
     "SearchHit",

@@ -15,14 +15,14 @@ from satchel.errors import NotFound, StorageUnwritable, UsageError
 from satchel.messages import FileBlock
 from satchel.tools.kept import kept_path, media_type_of, write_kept
 
-__all__ = ["MOST_BYTES", "MOST_FILES", "Uploads", "plain_name", "uploads_folder"]
+__all__ = ["KEPT", "MOST_BYTES", "MOST_FILES", "Uploads", "plain_name", "uploads_folder"]
 
 MOST_BYTES: Final = 15 << 20
 """Of one file. Anthropic takes requests of 32 MB, and base64 makes four bytes of three."""
 MOST_FILES: Final = 20
 """Of one message."""
 
-_KEPT: Final = timedelta(days=1)
+KEPT: Final = timedelta(days=1)
 """How long a file waits for its message."""
 _MOST_NAME: Final = 120
 
@@ -81,7 +81,7 @@ class Uploads:
         """
         taken = []
         for file in files:
-            source = self._folder / file.sha256
+            source = self._place(file)
             known = len(file.sha256) == hashlib.sha256().digest_size * 2 and file.sha256.isalnum()
             if not known or not source.is_file():
                 raise NotFound(f"The file {file.name[:80]!r} isn't here any more. Send it again.")
@@ -103,12 +103,15 @@ class Uploads:
         """Forget files whose message is on its way: the session has copies."""
         for file in files:
             with suppress(OSError):
-                (self._folder / file.sha256).unlink()
+                self._place(file).unlink()
+
+    def _place(self, file: FileBlock) -> Path:
+        return self._folder / file.sha256
 
     def _sweep(self, now: datetime) -> None:
         for path in self._folder.iterdir():
             with suppress(OSError):
-                if now.timestamp() - path.stat().st_mtime > _KEPT.total_seconds():
+                if now.timestamp() - path.stat().st_mtime > KEPT.total_seconds():
                     path.unlink()
 
 

@@ -26,9 +26,11 @@ class EphemeralJournal:
         session_id: The session's id. It is in no list, and the session can't be opened again.
         cwd: The session's working directory.
         path: Always None: there is no file.
+        chosen: Always empty.
     """
 
     path: None = None
+    chosen: str = ""
 
     def __init__(self, *, session_id: str, cwd: str, clock: Clock) -> None:
         """Use `SessionStore.ephemeral`."""

@@ -179,11 +179,13 @@ class Journal(ABC):
         session_id: The session's id.
         cwd: The session's working directory.
         path: The log's place in the sessions folder. There is a file if the logs of the home are files.
+        chosen: See `SessionStore.note_chosen`.
     """
 
     session_id: str
     cwd: str
     path: Path
+    chosen: str = ""
     _seq: int
 
     @property

@@ -19,6 +19,8 @@ from satchel.sessions.tables import (
     conversation_files,
     conversation_lines,
     conversation_parts,
+    conversation_requests,
+    conversation_uploads,
     conversations,
     session_client_place,
     session_inbox,
@@ -104,7 +106,8 @@ def clear_conversations(connection: Connection) -> None:
     """Remove all conversations from a server."""
     clear_index(connection)
     own = conversation_parts, conversation_files, conversation_costs, conversation_lines, conversations
-    for table in (*own, *(table for table, _ in _BESIDE)):
+    passing = conversation_requests, conversation_uploads
+    for table in (*own, *passing, *(table for table, _ in _BESIDE)):
         connection.execute(delete(table))
 
 

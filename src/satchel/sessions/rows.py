@@ -50,6 +50,7 @@ from satchel.events import (
     is_transient,
 )
 from satchel.processes import has_ended
+from satchel.sessions import row_requests
 from satchel.sessions.files import FileLogs
 from satchel.sessions.journal import Hold, Journal, Lanes, OnForgotten, is_empty, make_folder, unwritable
 from satchel.sessions.log import PAGE_BYTES, LogLine, Pace, decode_line, encode_records, log_of, raw_lines
@@ -67,6 +68,7 @@ from satchel.sessions.row_files import (
     quoted,
     remove_files,
 )
+from satchel.sessions.row_requests import PassedOn
 from satchel.sessions.summary import add_cost
 from satchel.sessions.tables import (
     conversation_costs,
@@ -82,6 +84,7 @@ T = TypeVar("T")
 _Reads: TypeAlias = Callable[[Callable[[Connection], Any]], Any]
 
 _LEASE_MS: Final = 30_000
+_CHOSEN_MS: Final = 60_000
 _RENEW_S: Final = 10.0
 _PAGE: Final = 200
 """Lines that are read at once. Long results are spilled, so that few lines have more than 30 KB."""
@@ -163,6 +166,14 @@ def _in_use(session_id: str, writer: str) -> SessionInUse:
     )
 
 
+def _busy(session_id: str, writer: str) -> SessionInUse:
+    return SessionInUse(
+        f"Session {session_id} is busy in {_who(writer)}: a turn, a command or a build runs there. "
+        "Wait until it ends.",
+        served=session_id,
+    )
+
+
 def _head(connection: Connection, session_id: str) -> Any:
     """The row of a conversation, or None."""
     found = _HEAD.named(connection, {"session": session_id})
@@ -176,6 +187,11 @@ def _now(connection: Connection) -> int:
 
 def _id(path: Path) -> str:
     return session_id_of(path) or ""
+
+
+def _chosen(row: Any, now: int) -> str:
+    """What was chosen for a conversation; nothing once nobody has had it open for a minute."""
+    return str(row.chosen) if now - row.until < _CHOSEN_MS else ""
 
 
 def _change(connection: Connection, session_id: str, **values: Any) -> None:
@@ -200,6 +216,7 @@ class _Lease:
         self._logs: RowLogs | None = logs
         self.session_id = session_id
         self.epoch = epoch
+        self.chosen = ""
 
     def release(self) -> None:
         """See `Hold.release`."""
@@ -494,7 +511,9 @@ class RowLogs(Logs):
                 epoch=row.epoch + 1,
                 until=now + _LEASE_MS,
                 handover=self.handover,
+                chosen=_chosen(row, now),
             )
+            lease.chosen = _chosen(row, now)
             return int(row.epoch) + 1
 
         lease = _Lease(self, session_id, 0)
@@ -550,7 +569,7 @@ class RowLogs(Logs):
                             conversations.c.writer == self.me,
                             conversations.c.epoch == lease.epoch,
                         )
-                        .values(writer="", until=0)
+                        .values(writer="", until=_NOW)
                     )
                 )
 
@@ -584,10 +603,7 @@ class RowLogs(Logs):
         if row.handover == _KEPT:
             raise _in_use(session_id, row.writer)
         if row.handover == _BUSY and again:
-            raise SessionInUse(
-                f"Session {session_id} is busy in {_who(row.writer)}: a turn, a command or a build runs there. "
-                "Wait until it ends."
-            )
+            raise _busy(session_id, row.writer)
         if row.handover in (_OFFERED, _BUSY):
             self._answer(session_id, row.writer, _ASKED)
         return False
@@ -605,6 +621,74 @@ class RowLogs(Logs):
     def refuse(self, session_id: str) -> None:
         """See `Logs.refuse`."""
         self._answer(session_id, self.me, _BUSY)
+
+    def chosen(self, session_id: str) -> str:
+        """See `Logs.chosen`."""
+        row, now = self.database.read_blocking(
+            lambda connection: (_head(connection, session_id), _now(connection))
+        )
+        return "" if row is None else _chosen(row, now)
+
+    def note_chosen(self, session_id: str, chosen: str) -> None:
+        """See `Logs.note_chosen`."""
+        own = conversations.c.session_id == session_id, conversations.c.writer == self.me
+        change = update(conversations).where(*own).values(chosen=chosen)
+        self.database.write_blocking(lambda connection: connection.execute(change))
+
+    # Requests for what another server has open
+
+    def check_served(self, session_id: str) -> None:
+        """See `Logs.check_served`."""
+        row = self._held(session_id)
+        if row is not None and row.writer != self.me and row.handover != _KEPT:
+            raise _busy(session_id, row.writer)
+
+    def pass_on(self, session_id: str, content: bytes) -> tuple[int, int] | None:
+        """See `Logs.pass_on`."""
+        row = self._held(session_id)
+        if row is None or row.writer == self.me or row.handover == _KEPT:
+            return None
+
+        def write(connection: Connection) -> int:
+            return row_requests.put(
+                connection,
+                session_id,
+                content,
+                epoch=row.epoch,
+                last_seq=row.last_seq,
+                now=_now(connection),
+            )
+
+        return self.database.write_blocking(write), int(row.epoch)
+
+    def answer_to(self, session_id: str, number: int, epoch: int) -> bytes | None:
+        """See `Logs.answer_to`."""
+        found = self.database.read_blocking(lambda connection: row_requests.answer_to(connection, number))
+        if found is None and ((row := self._held(session_id)) is None or row.epoch != epoch):
+            # It may have been answered between the two looks.
+            found = self.database.read_blocking(lambda connection: row_requests.answer_to(connection, number))
+            if found is None:
+                raise SessionInUse(f"The server that had session {session_id} open gave it up, or has ended.")
+        return None if found is None else bytes(found)
+
+    def withdraw(self, number: int, *, taken: bool = False) -> bool:
+        """See `Logs.withdraw`."""
+        return self.database.write_blocking(
+            lambda connection: row_requests.withdraw(connection, number, taken=taken)
+        )
+
+    def take_requests(self) -> list[PassedOn]:
+        """See `Logs.take_requests`."""
+        if not self._leases:
+            return []
+        found = self.database.read_blocking(lambda connection: row_requests.waiting(connection, self.me))
+        if not found:
+            return []
+        return self.database.write_blocking(lambda connection: row_requests.take(connection, found))
+
+    def answer_request(self, number: int, content: bytes) -> None:
+        """See `Logs.answer_request`."""
+        self.database.write_blocking(lambda connection: row_requests.answer(connection, number, content))
 
     def _answer(self, session_id: str, writer: str, handover: int) -> None:
         own = conversations.c.session_id == session_id, conversations.c.writer == writer
@@ -633,6 +717,7 @@ class RowLogs(Logs):
         """See `Logs.resume`."""
         assert isinstance(hold, _Lease)
         journal = RowJournal(self, path, hold, cwd="", costs=costs, closed=closed)
+        journal.chosen = hold.chosen
         journal.read(visit)
         return journal
 

@@ -16,7 +16,7 @@ import anyio
 import anyio.to_thread
 
 from satchel.clock import Clock
-from satchel.errors import NotFound, SessionInUse, StorageError, StorageUnwritable, UsageError
+from satchel.errors import NotFound, SessionInUse, StorageError, StorageLocked, StorageUnwritable, UsageError
 from satchel.events import Record, SessionStart
 from satchel.sessions.branches import as_listed, by_age, folded, told_once
 from satchel.sessions.branching import write_branch
@@ -41,6 +41,7 @@ from satchel.sessions.redaction import (
     live_redactor,
     redact_log,
 )
+from satchel.sessions.row_requests import PassedOn
 from satchel.sessions.summary import SessionInfo, Summary, add_cost, source_of
 from satchel.sessions.view import SessionTurn, SessionView
 from satchel.storage import Database
@@ -51,6 +52,7 @@ __all__ = ["SessionStore"]
 T = TypeVar("T")
 _OLD_LOCK_S = 3600.0
 _ASK_S = 0.1
+_MOST_LOOKS = 600
 _MOST_ASKS = 400
 """Another machine that was killed has its sessions for up to 30 seconds."""
 
@@ -650,6 +652,75 @@ class SessionStore:
     async def refuse(self, session_id: str) -> None:
         """Tell whoever asks for a session that something runs in it. Errors as in `asked`."""
         await self._run(lambda: self._logs.refuse(session_id))
+
+    async def chosen(self, session_id: str) -> str:
+        """What was noted with `note_chosen` for a session, by its full id. Errors as in `asked`."""
+        return await self._run(lambda: self._logs.chosen(session_id))
+
+    async def note_chosen(self, session_id: str, chosen: str) -> None:
+        """Note what was chosen for a session that is open here. Whoever opens it next, on a server and within a minute,
+        finds it in `Journal.chosen`. Errors as in `asked`.
+        """
+        await self._run(lambda: self._logs.note_chosen(session_id, chosen))
+
+    # Requests for what another server has open
+
+    async def check_served(self, session_id: str) -> None:
+        """Check that no other server has a session open, by its full id.
+
+        Raises:
+            SessionInUse: One has, and carries out requests for it; see `pass_on`.
+            StorageError: The database failed.
+        """
+        await self._run(lambda: self._logs.check_served(session_id))
+
+    async def pass_on(self, session_id: str, content: bytes) -> bytes | None:
+        """Have the server that has a session open carry out a request, and wait for its answer.
+
+        Args:
+            session_id: The full id.
+            content: The request, for `passed_on` there.
+
+        Returns:
+            The answer. None if it was not carried out, because no other server has the session open any more.
+
+        Raises:
+            StorageLocked: There is no answer. The message says whether it may have been carried out.
+            StorageError: The database failed, and the same is unknown.
+        """
+        passed = await self._run(lambda: self._logs.pass_on(session_id, content))
+        if passed is None:
+            return None
+        number, epoch = passed
+        try:
+            for _ in range(_MOST_LOOKS):
+                try:
+                    found = await self._run(lambda: self._logs.answer_to(session_id, number, epoch))
+                except SessionInUse as error:
+                    if await self._run(lambda: self._logs.withdraw(number)):
+                        return None
+                    raise StorageLocked(f"{error} Look whether it was done.") from error
+                if found is not None:
+                    return found
+                await anyio.sleep(_ASK_S)
+            done = "was not" if await self._run(lambda: self._logs.withdraw(number)) else "may yet be"
+            raise StorageLocked(f"The server that has session {session_id} doesn't answer. It {done} done.")
+        finally:
+            with anyio.CancelScope(shield=True), suppress(StorageError):
+                await self._run(lambda: self._logs.withdraw(number, taken=True))
+
+    async def passed_on(self) -> Sequence[PassedOn]:
+        """The requests that other servers passed on to this one. They are not returned again: carry each out, and
+        `answer_passed` it.
+
+        Raises:
+            StorageError: The database failed.
+        """
+        return await self._run(self._logs.take_requests)
+
+    async def answer_passed(self, number: int, content: bytes) -> None:
+        """Answer a request that was passed on. Errors as in `passed_on`."""
+        await self._run(lambda: self._logs.answer_request(number, content))
 
     async def _hold(self, session_id: str) -> Hold:
         """Hold a session. A server that has it open is asked for it, and one that was killed is waited for."""

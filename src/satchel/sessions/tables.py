@@ -15,6 +15,8 @@ __all__ = [
     "conversation_files",
     "conversation_lines",
     "conversation_parts",
+    "conversation_requests",
+    "conversation_uploads",
     "conversations",
     "metadata",
     "rows",
@@ -118,6 +120,8 @@ conversations = Table(
     Column("until", BigInteger, nullable=False),
     # Whether the writer gives it up; see `RowLogs.ask`.
     Column("handover", Integer, nullable=False, server_default="0"),
+    # The mode and the model that were chosen for it, as JSON; see `SessionStore.note_chosen`.
+    Column("chosen", Text, nullable=False, server_default=""),
 )
 
 # `seq` is the number of the record, or of a line that can't be read.
@@ -156,6 +160,32 @@ conversation_costs = Table(
     Column("day", Text, primary_key=True),
     Column("session_id", Text, primary_key=True),
     Column("cost", Float, nullable=False),
+)
+
+# What another server than the one that has a conversation open was asked, for the writer with this epoch: encrypted,
+# and without its content once it was taken.
+conversation_requests = Table(
+    "conversation_requests",
+    rows,
+    Column("number", BigInteger, primary_key=True),
+    Column("session_id", Text, nullable=False),
+    Column("epoch", Integer, nullable=False),
+    # That of the conversation when it was asked.
+    Column("last_seq", Integer, nullable=False),
+    # Milliseconds since 1970 by the server's clock.
+    Column("at", BigInteger, nullable=False),
+    Column("content", LargeBinary),
+    Column("answer", LargeBinary),
+)
+
+# Files that were sent and are in no message yet.
+conversation_uploads = Table(
+    "conversation_uploads",
+    rows,
+    Column("sha256", Text, primary_key=True),
+    Column("content", LargeBinary, nullable=False),
+    # Milliseconds since 1970: when it was last sent.
+    Column("at", BigInteger, nullable=False),
 )
 
 SERVER_ONLY = (

@@ -393,6 +393,28 @@ CREATE TABLE conversation_parts (
 
 ALTER TABLE conversation_parts ALTER COLUMN "session_id" SET STATISTICS 0, ALTER COLUMN "name" SET STATISTICS 0, ALTER COLUMN "content" SET STATISTICS 0;
 
+CREATE TABLE conversation_requests (
+	number BIGSERIAL NOT NULL,
+	session_id TEXT COLLATE "C" NOT NULL,
+	epoch INTEGER NOT NULL,
+	last_seq INTEGER NOT NULL,
+	at BIGINT NOT NULL,
+	content BYTEA,
+	answer BYTEA,
+	PRIMARY KEY (number)
+);
+
+ALTER TABLE conversation_requests ALTER COLUMN "session_id" SET STATISTICS 0, ALTER COLUMN "content" SET STATISTICS 0, ALTER COLUMN "answer" SET STATISTICS 0;
+
+CREATE TABLE conversation_uploads (
+	sha256 TEXT COLLATE "C" NOT NULL,
+	content BYTEA NOT NULL,
+	at BIGINT NOT NULL,
+	PRIMARY KEY (sha256)
+);
+
+ALTER TABLE conversation_uploads ALTER COLUMN "sha256" SET STATISTICS 0, ALTER COLUMN "content" SET STATISTICS 0;
+
 CREATE TABLE conversations (
 	session_id TEXT COLLATE "C" NOT NULL,
 	name TEXT COLLATE "C" NOT NULL,
@@ -402,10 +424,11 @@ CREATE TABLE conversations (
 	epoch INTEGER NOT NULL,
 	until BIGINT NOT NULL,
 	handover INTEGER DEFAULT '0' NOT NULL,
+	chosen TEXT COLLATE "C" DEFAULT '' NOT NULL,
 	PRIMARY KEY (session_id)
 );
 
-ALTER TABLE conversations ALTER COLUMN "session_id" SET STATISTICS 0, ALTER COLUMN "name" SET STATISTICS 0, ALTER COLUMN "writer" SET STATISTICS 0;
+ALTER TABLE conversations ALTER COLUMN "session_id" SET STATISTICS 0, ALTER COLUMN "name" SET STATISTICS 0, ALTER COLUMN "writer" SET STATISTICS 0, ALTER COLUMN "chosen" SET STATISTICS 0;
 
 CREATE TABLE session_client_place (
 	key TEXT COLLATE "C" NOT NULL,
@@ -478,6 +501,16 @@ CREATE TABLE session_settled (
 );
 
 ALTER TABLE session_settled ALTER COLUMN "name" SET STATISTICS 0;
+
+CREATE TABLE browser_logins (
+	digest TEXT COLLATE "C" NOT NULL,
+	kind TEXT COLLATE "C" NOT NULL,
+	token TEXT COLLATE "C" NOT NULL,
+	until BIGINT NOT NULL,
+	PRIMARY KEY (digest)
+);
+
+ALTER TABLE browser_logins ALTER COLUMN "digest" SET STATISTICS 0, ALTER COLUMN "kind" SET STATISTICS 0, ALTER COLUMN "token" SET STATISTICS 0;
 
 ALTER TABLE session_passage ADD COLUMN words TSVECTOR;
 

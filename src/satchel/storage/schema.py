@@ -34,6 +34,7 @@ REVISIONS: tuple[str, ...] = (
     "0022_conversations",
     "0023_conversation_files",
     "0024_handover",
+    "0025_several_servers",
 )
 """Every migration in `migrations/versions`, in the order in which they are applied. Add new ones at the end.
 

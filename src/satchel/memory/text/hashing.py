@@ -54,6 +54,10 @@ class WordHasher:
         """Turn what an older version stored into what `words` returns now."""
         return _MARK + self._mac("words", unkeyed)
 
+    def key_for(self, purpose: str) -> bytes:
+        """Another key, of 32 bytes, for all who have this one."""
+        return bytes.fromhex(self._mac("key", purpose))
+
     def _mac(self, purpose: str, text: str) -> str:
         return hmac.new(self._key, f"{purpose}\0{text}".encode(), hashlib.sha256).hexdigest()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -37,6 +38,7 @@ from satchel.server.pages.queries import path_with
 from satchel.server.pages.rendering import PICTURES, Form, Saying, form_of, text_of_template
 from satchel.server.pages.site import page, say, see_other
 from satchel.server.pages.transcript import Turn
+from satchel.server.passing_on import passed_after
 from satchel.server.service import Serves, Service
 from satchel.server.shapes import AttachedFile
 from satchel.sessions import SessionInfo
@@ -182,8 +184,10 @@ async def _ended(service: Service, turns: Sequence[Turn]) -> frozenset[str]:
 async def _composer(service: Service, session_id: str | None) -> dict[str, Any]:
     """The context of the field for the next message."""
     kept = service.sessions.kept_session(session_id) if session_id else None
+    chosen = await service.satchel.sessions.chosen(session_id) if session_id and kept is None else ""
+    mode = json.loads(chosen)["mode"] if chosen else service.satchel.settings.agent.mode
     return {
-        "mode": kept.mode if kept is not None else service.satchel.settings.agent.mode,
+        "mode": kept.mode if kept is not None else mode,
         "modes": MODES,
         "commands": [each for each in COMMANDS.values() if each.name not in _TERMINAL_ONLY],
         "has_memory": service.satchel.memory is not None,
@@ -520,6 +524,7 @@ async def answer(request: Request, service: Serves, id: str) -> Response:
         consent = per_call
     if consent is None and not form.has("declined") and not text:
         raise UsageError("The answer is empty.")
+    await service.check_here(info.id)
     async with service.sessions.used(info.id, interactive=True) as session:
         running = await session.answer(
             form.get("question"),
@@ -535,8 +540,8 @@ async def answer(request: Request, service: Serves, id: str) -> Response:
 async def stop(request: Request, service: Serves, id: str) -> Response:
     """Interrupt the running turn."""
     info = await service.satchel.sessions.info(id)
-    kept = service.sessions.kept_session(info.id)
-    running = kept.running if kept is not None else None
+    await service.check_here(info.id)
+    running = service.sessions.to_stop(info.id, passed_after(request.scope))
     if running is None:
         raise NotFound("No turn of this conversation is running here.")
     running.cancel()

@@ -76,18 +76,20 @@ async def _end_builds(service: Service, transcript: Transcript) -> None:
 
 
 async def who_runs(service: Service, session_id: str, transcript: Transcript) -> str:
-    """Who runs the session's turn: "here", "elsewhere" if another process has it open and keeps it, or "nobody"."""
+    """Who runs the session's turn: "here", which may be another server, "elsewhere" if another process has it open and
+    keeps it, or "nobody".
+    """
     kept = service.sessions.kept_session(session_id)
     if service.sessions.turns_of(session_id) or (kept is not None and kept.running is not None):
         return "here"
     if kept is not None:
         return "nobody"
-    keeps = not transcript.is_running
-    return (
-        "elsewhere"
-        if await service.satchel.sessions.writer(session_id, keeps=keeps) is not None
-        else "nobody"
-    )
+    store = service.satchel.sessions
+    if await store.writer(session_id, keeps=True) is not None:
+        return "elsewhere"
+    # Another server carries out what it is asked here; see `PassingOn`.
+    is_there = transcript.is_running and await store.writer(session_id) is not None
+    return "here" if is_there else "nobody"
 
 
 async def follow(service: Service, scope: Scope, followed: FollowedPart) -> AsyncGenerator[ServerEvent, None]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated, Final
 
 import anyio
-from fastapi import Header, HTTPException, Query
+from fastapi import Header, HTTPException, Query, Request
 from starlette.responses import Response
 
 from satchel.errors import NotFound, SatchelError, StorageLocked, UsageError
@@ -24,6 +24,7 @@ from satchel.runtime.session_state import state_of
 from satchel.server import shapes
 from satchel.server.command_run import CommandRun
 from satchel.server.json_answers import JsonAnswer
+from satchel.server.passing_on import passed_after
 from satchel.server.routes.documented import STREAMS, api_router
 from satchel.server.service import Serves, Service
 from satchel.server.streams import EventStream, ServerEvent
@@ -379,14 +380,17 @@ async def command(service: Serves, id: str, request: shapes.Command) -> Response
         raise UsageError(
             "A command begins with / and a word. GET /api/sessions/{id}/completions?text=/ lists them."
         )
-    run = CommandRun(service, await _full_id(service, id), *found, confirmed=request.confirmed)
+    async with service.sessions.used(await _full_id(service, id), keeps_empty=True) as session:
+        run = CommandRun(service, session.id, *found, confirmed=request.confirmed)
     return service.stream(run.events())
 
 
 @router.post("/{id}/answer", response_model=shapes.Answered, summary="Answer a question")
 async def answer(service: Serves, id: str, request: shapes.Answer) -> Response:
     """Answer an open question of a tool, of a build, or for permission. The first answer is used."""
-    async with service.sessions.used(await _full_id(service, id)) as session:
+    id = await _full_id(service, id)
+    await service.check_here(id)
+    async with service.sessions.used(id) as session:
         running = await session.answer(
             request.id, request.text, consent=request.consent, words=request.words, by=request.by
         )
@@ -409,10 +413,11 @@ def _begun(service: Service, session: Session, running: RunningTurn | None) -> J
 
 
 @router.post("/{id}/cancel", response_model=shapes.Cancelled, summary="Interrupt the running turn")
-async def cancel(service: Serves, id: str) -> Response:
+async def cancel(request: Request, service: Serves, id: str) -> Response:
     """Interrupt the running turn. It ends with the status "cancelled" and a valid history."""
-    found = service.sessions.kept_session(await _full_id(service, id))
-    running = found.running if found is not None else None
+    id = await _full_id(service, id)
+    await service.check_here(id)
+    running = service.sessions.to_stop(id, passed_after(request.scope))
     if running is not None:
         running.cancel()
     return JsonAnswer({"cancelled": running is not None})

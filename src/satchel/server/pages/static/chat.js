@@ -371,6 +371,7 @@ function begun(said) {
   turns.dataset.session = session;
   composer.action = inPlace(`/chat/${session}`);
   stopButton.type = "submit";
+  stopButton.formNoValidate = true;  // an empty field is no reason not to stop
   stopButton.setAttribute("formaction", inPlace(`/chat/${session}/stop`));
   document.getElementById("first-run")?.remove();
   history.replaceState(null, "", inPlace(`/chat/${session}`));

@@ -1,0 +1,154 @@
+"""Requests for a conversation in which something runs at another server of the database: they are carried out there.
+
+A balancer may give the answer to a question, or a click on Stop, to any server. One that doesn't have the conversation
+open passes the request on as a row, encrypted with a key that follows from `forgotten.key`, which all these servers
+have: an answer may be a password. The gate has checked the request here, and nobody without the key can write one.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final
+
+import anyio
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Scope
+
+from satchel.errors import SatchelError, SessionInUse
+from satchel.runtime import Satchel
+from satchel.server.browser_access import as_passed_on, browser_of, place_of, replayed
+from satchel.server.gate import log_defect
+from satchel.server.problems import DEFECT, PROBLEM_TYPE, problem_body
+from satchel.sessions import PassedOn
+
+if TYPE_CHECKING:
+    from cryptography.fernet import Fernet
+
+__all__ = ["PassingOn", "passed_after"]
+
+_PASSED: Final = "satchel.passed"
+_PATHS: Final = ("/api/sessions/", "/chat/")
+"""Below these, answers are short. A turn that is streamed stays where it was asked for."""
+
+
+def passed_after(scope: Scope) -> int | None:
+    """The number of the conversation's newest record when another server passed this request on; None if none did."""
+    found: int | None = scope.get(_PASSED)
+    return found
+
+
+@dataclass(frozen=True)
+class PassingOn:
+    """Passes requests on to other servers, and carries out theirs.
+
+    Attributes:
+        satchel: Has the conversations.
+        routes: The application behind the gate.
+    """
+
+    satchel: Satchel
+    routes: ASGIApp
+
+    async def answer(self, request: Request, error: SatchelError) -> Response | None:
+        """The answer of the server that has the conversation open, to a request that failed because of that.
+
+        Returns:
+            None if it failed because of something else, or is none that is passed on.
+
+        Raises:
+            StorageError: There is no answer; see `SessionStore.pass_on`.
+        """
+        scope = request.scope
+        if not isinstance(error, SessionInUse) or not error.served:
+            return None
+        if not scope["path"].startswith(_PATHS) or _PASSED in scope:
+            return None
+        asked = {
+            **{key: scope[key] for key in ("method", "path", "scheme", "http_version")},
+            "query_string": scope["query_string"].decode("latin-1"),
+            "headers": _texts(scope["headers"]),
+            "browser": browser_of(scope),
+            "place": place_of(scope),
+            "body": base64.b64encode(await request.body()).decode(),
+        }
+        given = await self.satchel.sessions.pass_on(error.served, self._sealed(asked))
+        if given is None:  # it was given up there meanwhile, so that it can be opened here
+            return _response(await self._answered(asked, None))
+        return _response(self._opened(given))
+
+    async def carry_out(self, passed: PassedOn) -> None:
+        """Carry out a request of another server.
+
+        Raises:
+            StorageError: The answer could not be stored.
+        """
+        answer = await self._answered(self._opened(passed.content), passed.last_seq)
+        await self.satchel.sessions.answer_passed(passed.number, self._sealed(answer))
+
+    async def _answered(self, asked: Mapping[str, Any], last_seq: int | None) -> Mapping[str, Any]:
+        scope: Scope = {
+            "type": "http",
+            **{key: asked[key] for key in ("method", "path", "scheme", "http_version")},
+            "raw_path": asked["path"].encode(),
+            "query_string": asked["query_string"].encode("latin-1"),
+            "root_path": "",
+            "headers": [
+                (name.encode("latin-1"), value.encode("latin-1")) for name, value in asked["headers"]
+            ],
+            "client": None,
+            "server": None,
+            _PASSED: last_seq,
+        }
+        scope = as_passed_on(scope, browser=asked["browser"], place=asked["place"])
+        status, headers, body = 500, [["content-type", PROBLEM_TYPE]], b""
+
+        async def send(message: Message) -> None:
+            nonlocal status, headers, body
+            if message["type"] == "http.response.start":
+                status, headers = message["status"], _texts(message["headers"])
+            else:
+                body += message.get("body", b"")
+
+        try:
+            await self.routes(scope, replayed(base64.b64decode(asked["body"]), _stays), send)
+        # A boundary, as the gate: a defect must not leave the other server without an answer.
+        except Exception as error:  # noqa: BLE001
+            log_defect(scope, error)
+            body = body or problem_body(500, DEFECT)
+        return {"status": status, "headers": headers, "body": base64.b64encode(body).decode()}
+
+    @cached_property
+    def _box(self) -> Fernet:
+        from cryptography.fernet import Fernet  # noqa: PLC0415 - most homes have one server
+
+        return Fernet(base64.urlsafe_b64encode(self.satchel.home.shared_key("requests")))
+
+    def _sealed(self, content: Mapping[str, Any]) -> bytes:
+        return self._box.encrypt(json.dumps(content).encode())
+
+    def _opened(self, content: bytes) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self._box.decrypt(content))
+        return found
+
+
+async def _stays() -> Message:
+    """Nothing, because a server that waits for an answer doesn't leave."""
+    await anyio.sleep_forever()
+    raise AssertionError
+
+
+def _texts(headers: Sequence[tuple[bytes, bytes]]) -> list[list[str]]:
+    return [[name.decode("latin-1"), value.decode("latin-1")] for name, value in headers]
+
+
+def _response(answer: Mapping[str, Any]) -> Response:
+    response = Response(base64.b64decode(answer["body"]), status_code=answer["status"])
+    response.raw_headers = [
+        (name.encode("latin-1"), value.encode("latin-1")) for name, value in answer["headers"]
+    ]
+    return response
