@@ -12,11 +12,14 @@ from pathlib import Path
 import anyio
 import pytest
 
-from satchel.runtime.attaching import dropped_in, mentions_of, named_in, names_completing
+from satchel.clock import SystemClock
+from satchel.errors import UsageError
+from satchel.runtime.attaching import attach, dropped_in, mentions_of, named_in, names_completing
 from tests.cli.conftest import Run, serving
 from tests.cli.programs import calls, chats, said_to, satchel, scripted, sent_to, speaks, start
 from tests.models.loopback import as_json, loopback
 from tests.requirements import requirement
+from tests.runtime.world import settings_in
 
 BASH = ("bash", {"command": "touch made.txt && echo done"})
 ASKS = ("ask_user", {"question": "Red or blue?", "options": ["red", "blue"]})
@@ -120,6 +123,31 @@ def test_a_word_names_a_file_only_if_it_is_there(tmp_path: Path) -> None:
         assert dropped_in(pasted, draft="") == []
     picture.unlink()
     assert named_in(f"@{picture}", tmp_path, given=[picture]) == []
+
+
+@pytest.mark.parametrize("link", ["file", "folder"])
+def test_a_file_that_became_a_link_after_it_was_dragged_is_not_attached(tmp_path: Path, link: str) -> None:
+    """A command that still runs in a box may put a link to a key where the user's picture was."""
+    keys, shared = tmp_path / ".keys", tmp_path / "shared"
+    for folder in (keys, shared):
+        folder.mkdir()
+        (folder / "a.png").write_text(f"from {folder.name}")
+    (given,) = dropped_in(str(shared / "a.png"), draft="")
+    (agreed,) = named_in(f"@{given}", tmp_path, given=[given])
+    settings = settings_in(tmp_path)
+    assert len(attach(settings, [agreed], clock=SystemClock(), follow=False)) == 1
+    if link == "file":
+        given.unlink()
+        given.symlink_to(keys / "a.png")
+    else:
+        shared.rename(tmp_path / "moved")
+        shared.symlink_to(keys)
+    assert named_in(f"@{given}", tmp_path / "home", given=[given]) == []
+    with pytest.raises(UsageError, match="replaced by a link"):
+        attach(settings, [agreed], clock=SystemClock(), follow=False)
+    assert (
+        len(attach(settings, [agreed], clock=SystemClock())) == 1
+    )  # of `--attach`, which names what it means
 
 
 @requirement("content:attachments:terminal")

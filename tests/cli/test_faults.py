@@ -8,6 +8,7 @@ import json
 import shutil
 import subprocess
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 
 import anyio
@@ -16,7 +17,7 @@ from anyio.abc import SocketAttribute, SocketStream
 
 from tests.cli.conftest import serving
 from tests.cli.programs import PROGRAM, environ_for, satchel, scripted, speaks
-from tests.models.loopback import Loopback
+from tests.models.loopback import Loopback, loopback
 from tests.requirements import requirement
 
 pytestmark = pytest.mark.anyio
@@ -108,3 +109,45 @@ def test_a_clock_that_is_set_in_a_conversation_and_back_again_loses_and_brings_b
     assert not any("marker7777" in content for content in listed)
     years = [int(listed[text]["created_at"][:4]) for text in ("Ann keeps beehives", "Bob likes tea")]
     assert years[0] != years[1]  # the clock was indeed another
+
+
+def damage(home: Path, fault: str) -> None:
+    database, (log,) = home / "satchel.db", home.glob("sessions/*/*.jsonl")
+    if fault in ("missing", "empty", "malformed"):
+        for end in ("-wal", "-shm"):
+            database.with_name(database.name + end).unlink(missing_ok=True)
+    match fault:
+        case "missing":
+            database.unlink()
+        case "empty":
+            database.write_bytes(b"")
+        case "malformed":
+            database.write_bytes(b"SQLite format 3\0" + b"\x5a" * 40_000)
+        case "cut" | "NULs":
+            first, second, *rest = log.read_bytes().splitlines(keepends=True)
+            spoilt = second[: len(second) // 2] if fault == "cut" else b"\0" * len(second)
+            log.write_bytes(b"".join((first, spoilt, b"\n", *rest)))
+
+
+@pytest.mark.parametrize("fault", ["missing", "empty", "malformed", "cut", "NULs"])
+async def test_what_befalls_a_database_or_a_log_is_said_by_doctor_and_nothing_acknowledged_is_lost(
+    tmp_path: Path, fault: str
+) -> None:
+    async with loopback(scripted(*[speaks("Moritz.")] * 4)) as server:
+        run = partial(satchel, tmp_path, server=server)
+        await run("memory", "add", "Ann keeps beehives")
+        gone = (await run("memory", "add", "Ann was in marker7777")).out.strip()
+        await run("memory", "forget", gone, "--yes")
+        assert (await run("ask", "My cat is called Moritz")).code == 0
+        damage(tmp_path / "home", fault)
+        doctor = await run("doctor")
+        is_database = fault in ("missing", "empty", "malformed")
+        assert (doctor.code == 1) == is_database, doctor.out
+        if is_database:
+            assert "satchel memory rebuild" in doctor.out
+            assert (await run("memory", "rebuild")).code == 0
+        else:
+            assert ".jsonl" in doctor.out
+        listed = {one["content"] for one in (await run("memory", "list", "--json")).json}
+    assert {"Ann keeps beehives", "My cat is called Moritz"} <= listed
+    assert not any("marker7777" in content for content in listed)

@@ -16,6 +16,7 @@ import anyio
 import anyio.to_thread
 import pytest
 
+from satchel.config.locks import FileLock
 from satchel.memory import Memory
 from satchel.runtime.memory_work import LOCK
 from satchel.sandbox.detached import is_working
@@ -228,3 +229,12 @@ async def test_off_or_impossible_leaves_the_work_to_the_next_session_and_doctor_
         await worker.ended()
         assert "starts after `satchel ask`" in (await run("doctor")).out
         assert await facts_in(tmp_path) == ["The user's cat is called Mimi."]
+
+
+async def test_while_the_process_starts_doctor_says_so(tmp_path: Path) -> None:
+    async with world(tmp_path) as (_, worker, run):
+        worker.lock.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        start = FileLock.take(worker.lock.with_name(f"{LOCK}.starting"))
+        assert start is not None
+        assert "memory work: starting in the background" in " ".join((await run("doctor")).out.split())
+        start.release()

@@ -16,13 +16,15 @@ from tests.memory.leaks import (
     MORE_HARMLESS,
     MORE_LEAKS,
     SPELLED,
+    TYPED,
     UNSPELLED,
+    UNTYPED,
 )
 from tests.requirements import requirement
 
 pytestmark = pytest.mark.anyio
 
-EVERY_SECRET = (*SECRETS, *LEAKS, *MORE_LEAKS, *LATER_LEAKS, *SPELLED)
+EVERY_SECRET = (*SECRETS, *LEAKS, *MORE_LEAKS, *LATER_LEAKS, *SPELLED, *TYPED)
 
 
 @requirement("memory:capture:redacted")
@@ -46,7 +48,7 @@ def test_of_two_keys_that_are_joined_nothing_is_left() -> None:
 
 @requirement("memory:capture:redacted")
 def test_no_innocent_text_is_taken_for_a_secret() -> None:
-    innocent = (*INNOCENT, *HARMLESS, *MORE_HARMLESS, *LATER_HARMLESS, *UNSPELLED)
+    innocent = (*INNOCENT, *HARMLESS, *MORE_HARMLESS, *LATER_HARMLESS, *UNSPELLED, *UNTYPED)
     assert [text for text in innocent if any(True for _ in candidates(text))] == []
 
 

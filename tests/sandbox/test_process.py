@@ -17,7 +17,7 @@ import pytest
 
 from satchel.errors import SandboxError
 from satchel.sandbox import process
-from satchel.sandbox.detached import start_working, work_lock
+from satchel.sandbox.detached import is_starting, start_working, work_lock
 from satchel.sandbox.process import MARK, REPORT_FD, Captured, ProcessResult, StreamName, run_process
 from tests.requirements import requirement
 from tests.sandbox.lifeline import Lifeline
@@ -243,3 +243,34 @@ def test_work_is_started_once_and_again_as_soon_as_a_start_has_died(
     start()  # one works
     assert [path.name for path in (tmp_path / "home" / "locks").iterdir()] == ["work"]
     lock.release()
+
+
+def test_a_start_that_hangs_keeps_no_other_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home, told, worker = tmp_path / "home", tmp_path / "told", tmp_path / "worker"
+    os.mkfifo(told)
+    # Open for writing here as well, so that nobody waits for the other end.
+    pids = os.open(told, os.O_RDWR | os.O_NONBLOCK)
+    worker.write_text(f"#!/bin/sh\necho $$ > {told}\nexec sleep 60\n")
+    worker.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(worker))
+    mark = home / "locks" / "work.starting"
+
+    def started() -> int:
+        start_working(home, "work", ENVIRON, (), log="log")
+        assert select.select([pids], [], [], 10)[0]
+        return int(os.read(pids, 100))
+
+    hangs = []
+    try:
+        hangs.append(started())
+        assert is_starting(home, "work")
+        for began in (0, 2**32):  # long ago, and of a clock that was set back
+            os.utime(mark, (began, began))
+            assert not is_starting(home, "work")
+            hangs.append(started())
+            assert is_starting(home, "work")
+    finally:
+        for pid in hangs:
+            os.kill(pid, signal.SIGKILL)
+        os.close(pids)
+    assert len(set(hangs)) == 3

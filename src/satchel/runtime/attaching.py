@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import sys
@@ -35,8 +36,17 @@ _MOST_NAMES: Final = 200
 _MENTION: Final = re.compile(r'(?<!\S)@(?:"([^"\n]+)"|(\S+))')
 
 
-def attach(settings: Settings, paths: Sequence[Path], *, clock: Clock) -> list[FileBlock]:
+def attach(
+    settings: Settings, paths: Sequence[Path], *, clock: Clock, follow: bool = True
+) -> list[FileBlock]:
     """Keep files for the next message; "-" is stdin. Blocks.
+
+    Args:
+        settings: Of the home.
+        paths: The files.
+        clock: Says when.
+        follow: Whether links are followed. Otherwise a path that leads through one is refused: a command in a box may
+            have put it there after the path was looked at.
 
     Raises:
         UsageError: A file can't be read, is empty or too long, or there are too many.
@@ -54,6 +64,8 @@ def attach(settings: Settings, paths: Sequence[Path], *, clock: Clock) -> list[F
             if not path.expanduser().is_file():
                 raise UsageError("there is no such file.")
             with path.expanduser().open("rb") as file:
+                if not follow and not _is_at(file, path):
+                    raise UsageError("it was replaced by a link.")
                 files.append(uploads.add(_pieces(file), name=path.name, now=now))
         except UsageError as error:
             raise UsageError(f"{path}: {error}") from error
@@ -72,6 +84,9 @@ def dropped_in(pasted: str, *, draft: str) -> list[Path]:
     Args:
         pasted: The text.
         draft: What has been written of the message.
+
+    Returns:
+        Paths without links.
     """
     if not pasted.startswith(("/", "'", '"', "file:///")) or "\n" in pasted.strip():
         return []
@@ -83,7 +98,7 @@ def dropped_in(pasted: str, *, draft: str) -> list[Path]:
                 Path(unquote(word.removeprefix("file://")) if ":" in word[:5] else word) for word in words
             ]
             if all(path.is_absolute() and _is_shown(path) and '"' not in str(path) for path in paths):
-                return paths
+                return [path.resolve() for path in paths]
     except (OSError, ValueError):  # too long, a NUL, or a quotation mark alone
         pass
     return []
@@ -103,14 +118,17 @@ def named_in(text: str, cwd: Path, *, given: Collection[Path] = ()) -> list[Path
     Args:
         text: The message.
         cwd: What paths are relative to.
-        given: What the user dragged here or pasted as a picture.
+        given: What the user dragged here or pasted as a picture, without links. What has become one is not theirs.
+
+    Returns:
+        Paths without links.
     """
     found: dict[Path, None] = {}
     for quoted, word in _MENTION.findall(text):
         for name in (quoted,) if quoted else (word, word.rstrip(".,;:!?)")):
             path = cwd / name
-            if (path in given and path.is_file()) or _is_taken(path, cwd):
-                found[path if path in given else path.resolve()] = None
+            if (path in given and path.is_file() and path.resolve() == path) or _is_taken(path, cwd):
+                found[path.resolve()] = None
                 break
     return list(found)
 
@@ -151,6 +169,16 @@ def _is_taken(path: Path, cwd: Path) -> bool:
     return found is not None and found.is_file()
 
 
+def _is_at(file: BinaryIO, path: Path) -> bool:
+    """Whether an open file is the one at a path, and no link leads there. Where the kernel tells the name of an open
+    file, no exchange of folders in between is missed.
+    """
+    name = Path(f"/proc/self/fd/{file.fileno()}")
+    if name.is_symlink():
+        return name.readlink() == path
+    return path.resolve() == path and os.path.samestat(os.fstat(file.fileno()), path.stat())
+
+
 def _is_shown(path: Path) -> bool:
     found = path.resolve()
     return found.is_file() and not any(at.startswith(".") for at in (*path.parts, *found.parts))
@@ -169,7 +197,7 @@ def keep(settings: Settings, contents: Sequence[tuple[str, bytes]]) -> list[File
 
 def files_named(settings: Settings, text: str, cwd: Path, given: Collection[Path]) -> list[FileBlock]:
     """Attach the files that a message names; see `named_in` and `attach`."""
-    return attach(settings, named_in(text, cwd, given=given), clock=SystemClock())
+    return attach(settings, named_in(text, cwd, given=given), clock=SystemClock(), follow=False)
 
 
 def remove_sent(text: str, pictures: Collection[Path]) -> None:

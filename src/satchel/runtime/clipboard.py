@@ -45,5 +45,5 @@ async def picture_in_clipboard(settings: Settings) -> Path | None:
                 if ran.exit_code == 0 and not ran.stdout.omitted and content.startswith(b"\x89PNG"):
                     name = f"clipboard-{hashlib.sha256(content).hexdigest()[:8]}.png"
                     await run_sync(write_kept, path := uploads_folder(settings.home) / name, content)
-                    return path
+                    return path.resolve()
     return None

@@ -324,6 +324,9 @@ def _memory_work(settings: Settings) -> Check:
             return Check(part="memory work", state="warning", text=text)
         case "running":
             return Check(part="memory work", state="ok", text=f"running in the background; its log is {log}")
+        case "starting":
+            text = f"starting in the background; another one is started if it takes two minutes. Its log is {log}"
+            return Check(part="memory work", state="ok", text=text)
         case "idle":
             text = "starts after `satchel ask` and ends when nothing is left to do"
             return Check(part="memory work", state="ok", text=text)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from satchel.config.home import ensure_home, replace_file
 from satchel.errors import SandboxError, StorageUnwritable
-from satchel.sandbox.detached import is_working, start_working
+from satchel.sandbox.detached import is_starting, is_working, start_working
 
 if TYPE_CHECKING:
     from satchel.config import Settings
@@ -30,7 +30,7 @@ __all__ = [
 LOCK: Final = "memory-work"
 """The name of the worker's lock."""
 
-WorkState: TypeAlias = Literal["off", "running", "failed", "idle"]
+WorkState: TypeAlias = Literal["off", "running", "starting", "failed", "idle"]
 
 
 def can_leave_work(settings: Settings) -> bool:
@@ -77,6 +77,8 @@ def work_state(settings: Settings) -> WorkState:
         return "off"
     if is_working(settings.home, LOCK):
         return "running"
+    if is_starting(settings.home, LOCK):
+        return "starting"
     return "failed" if why_not_left(settings.home) else "idle"
 
 

@@ -13,16 +13,19 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from satchel.clock import SystemClock
 from satchel.config.home import ensure_home
 from satchel.config.locks import FileLock, held
 from satchel.errors import SandboxError, StorageUnwritable
 from satchel.sandbox.marks import MARK, REPORT_FD
 
-__all__ = ["ask_to_end", "is_working", "start_satchel", "start_working", "work_lock"]
+__all__ = ["ask_to_end", "is_starting", "is_working", "start_satchel", "start_working", "work_lock"]
 
 _START: Final = 'trap "" HUP; "$@" &'
 _START_NICELY: Final = 'trap "" HUP; if command -v nice >/dev/null; then set -- nice -n 15 "$@"; fi; "$@" &'
 """At a low priority, where the machine has `nice`. The lowest, 19, would starve on a machine that is always busy."""
+_HANGS_S: Final = 120.0
+"""A start that takes longer hangs and keeps no other out: whichever comes second to the work's lock leaves."""
 
 
 def start_satchel(
@@ -112,6 +115,18 @@ def is_working(home: Path, name: str) -> bool:
     return held(_path(home, name)) is not None
 
 
+def is_starting(home: Path, name: str) -> bool:
+    """Whether a process was started for a kind of work and has neither begun nor died, for less than two minutes."""
+    mark = _starting(home, name)
+    try:
+        # A mark from the future is of a clock that was set back.
+        return (
+            held(mark) is not None and 0 <= SystemClock().now().timestamp() - mark.stat().st_mtime < _HANGS_S
+        )
+    except FileNotFoundError:
+        return False
+
+
 def ask_to_end(home: Path, name: str) -> bool:
     """Ask the process that does a kind of work in a home to end; the next one goes on where it was.
 
@@ -136,7 +151,8 @@ def start_working(
     nicely: bool = False,
 ) -> None:
     """Start the process that does a kind of work, unless one does it or is just starting, which takes seconds until it
-    has the lock. Of several processes that ask at the same time one starts it.
+    has the lock. Of several processes that ask at the same time one starts it. A start that hangs is left alone, and
+    another one made beside it.
 
     Args:
         home: SATCHEL_HOME.
@@ -155,6 +171,9 @@ def start_working(
     try:
         ensure_home(mark.parent)
         starting = FileLock.take(mark)
+        if starting is None and not is_starting(home, name):
+            mark.unlink(missing_ok=True)
+            starting = FileLock.take(mark)
     except (OSError, StorageUnwritable):
         start_satchel(home, environ, arguments, log=log, nicely=nicely)  # a second one would leave at once
         return

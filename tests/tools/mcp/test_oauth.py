@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -167,6 +169,24 @@ async def test_several_that_renew_a_login_at_once_use_its_refresh_token_once(tmp
                 group.start_soon(renew)
         assert server.users.renewals == 1
         assert len(set(found)) == 1
+        assert server.users.renewals == 1
+
+
+async def test_the_version_before_which_locks_the_folder_renews_no_login_at_the_same_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("satchel.tools.mcp.logins._LOCK_S", 0.1)
+    clock = ManualClock()
+    with guarded() as server:
+        entry, store = await logged_in(server, tmp_path, clock)
+        clock.advance(3600)
+        before = os.open(tmp_path / "oauth", os.O_RDONLY | os.O_DIRECTORY)
+        fcntl.flock(before, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with pytest.raises(StorageError, match="Another process holds the lock"):
+            await Tokens(entry, store, clock=clock).current()
+        assert server.users.renewals == 0
+        os.close(before)
+        assert await Tokens(entry, store, clock=clock).current()
         assert server.users.renewals == 1
 
 

@@ -7,8 +7,10 @@ logged, and are left out of backups.
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
+import os
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
@@ -23,7 +25,6 @@ import anyio.to_thread
 from satchel.config import McpServerSettings, ensure_home
 from satchel.config.home import replace_file
 from satchel.config.keyrings import KeyringStore, system_keyring
-from satchel.config.locks import FileLock
 from satchel.errors import SatchelError, StorageError
 
 __all__ = ["Login", "LoginNeeded", "LoginStore", "collecting_refusals", "note_refusal"]
@@ -174,20 +175,25 @@ class LoginStore:
             StorageError: Another process holds the lock for too long, or the folder can't be made.
         """
         ensure_home(self._folder)
-        lock = None
         try:
-            with anyio.move_on_after(_LOCK_S):
-                # Polled, because a thread that waits for the lock can't be cancelled.
-                while (lock := FileLock.take(self._folder / ".lock", removes=True)) is None:  # noqa: ASYNC110
-                    await anyio.sleep(_LOCK_POLL_S)
+            # The folder itself, which is there for every version: while one is replaced, both lock the same.
+            descriptor = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError as error:
-            raise StorageError(f"The folder {self._folder} can't be written: {error.strerror}.") from error
-        if lock is None:
-            raise StorageError(f"Another process holds the lock of {self._folder} for too long.")
+            raise StorageError(f"The folder {self._folder} can't be opened: {error.strerror}.") from error
         try:
+            with anyio.move_on_after(_LOCK_S) as scope:
+                while True:
+                    try:
+                        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                        break
+                    except BlockingIOError:
+                        # Polled, because a thread that waits for the lock can't be cancelled.
+                        await anyio.sleep(_LOCK_POLL_S)
+            if scope.cancelled_caught:
+                raise StorageError(f"Another process holds the lock of {self._folder} for too long.")
             yield
         finally:
-            lock.release()
+            os.close(descriptor)
 
     def _load(self, entry: McpServerSettings) -> Login | None:
         path = self._path(entry)

@@ -17,6 +17,7 @@ __all__ = ["find_numbers"]
 _DIGITS: Final = re.compile(r"(?:\d[A-Z .\-/]{0,3}){6}")
 # As numbers are printed to be typed: groups of one length. A date has others.
 _GROUPS: Final = r"\d\d(?:[ .-]\d\d){2,7}|\d{3}(?:[ .-]\d{3}){1,5}|\d{4}(?:[ .-]\d{4}){1,5}"
+_LONG: Final = re.compile(r"\d{4}|\d[ -]\d")
 _PIN: Final = re.compile(
     r"\b(?:pin|cvv2?|cvc|puk|geheimzahl)\b(?:\s+(?:code|number|nummer))?"
     r"(?:\s+(?:for|of|to|on|für|meiner|deiner|der|zur|de|del|du|della)\s+[^\n.:;=!?\d]{1,40}?)?"
@@ -26,8 +27,8 @@ _PIN: Final = re.compile(
 _OPENED: Final = r"door|gate|alarm|garage|safe|lock(?:er|box)?|padlock|vault|key-?pad"
 _CODE: Final = re.compile(
     rf"\b(?:verification|security|log-?in|sign-?in|confirmation|one-time|entry|unlock|2fa|otp|tan|access|{_OPENED})"
-    r"[ -](?:pass)?code(?:\s+(?:for|of|to|on|at|in)\s+[^\n.:;=!?]{1,40}?)?"
-    rf"(?:\s+(?:is|was)|\s*[:=])\s*({_GROUPS}|\d{{3,8}})\b",
+    r"(?: opener)?[ -](?:pass)?code(?:\s+(?:for|of|to|on|at|in)\s+[^\n.:;=!?]{1,40}?)?"
+    rf"(?:\s+(?:is|was)|\s*[:=]|\?\s+it['’]?s)\s*({_GROUPS}|\d{{3,8}})\b",
     re.IGNORECASE,
 )
 # Said of the thing that it opens. To the end of the clause: "the code of the lock is 300 lines long".
@@ -47,13 +48,40 @@ _ENTRANCE: Final = re.compile(
     r"\b(?:code de (?:la |l['’])?(?:porte|alarme|entrée)|digicode|code du (?:portail|coffre)"
     r"|(?:tür|haustür|tor|alarm|tresor)-?code|código de (?:la )?(?:puerta|alarma|entrada)"
     r"|codice (?:della porta|allarme))"
-    r"\s*(?:is|est|ist|lautet|es|è|:|=)\s*(?:el |le |der )?([A-Z]?\d{3,8}[A-Z#*]?)(?![\w])",
+    r"(?:\s(?:de|du)\s[^\n.:;=!?\d]{1,30}?)?\s*(?:is|est|ist|lautet|es|è|:|=)\s*(?:el |le |der )?"
+    r"([A-Z]?\d{3,8}[A-Z#*]?|(?=[A-Z]*\d)[A-Z\d]{4,8})(?![\w])",
+    re.IGNORECASE,
+)
+# What is opened with numbers, in other languages; a card's are typed as well.
+_OPENED_ELSEWHERE: Final = (
+    r"\w*tür|tor|tresor|alarmanlage|handys?|\w*schloss|schließfach|spind|\w+karte"
+    r"|puerta|portal|portero|alarma|caja fuerte|garaje|candado|móvil|teléfono|tarjeta"
+    r"|porte|portail|alarme|coffre(?:-fort)?|immeuble|cadenas|téléphone|carte (?:bleue|bancaire|de crédit)"
+)
+_TYPED: Final = rf"(?:{_GROUPS}|\d{{1,2}}(?:[ -]\d{{1,2}}){{2,4}}|\d{{4,8}})(?!\d)"
+_ENDS: Final = r"(?=[#*]?\s*(?:[.,;!?)\n]|\Z|followed by\b))"
+_FOR_WHAT_ELSEWHERE: Final = re.compile(
+    rf"\b(?:\w*code|código|clave|codice|\w*kombination|combinación)\b[^\n.:;=!?\d]{{1,30}}?\b(?:{_OPENED_ELSEWHERE})\b"
+    r"[^\n.:;=!?\d]{0,25}?(?:\s(?:is|est|ist|lautet|es|è)|\s*[:=]|,\s*c['’]est)\s*(?:le |el |der )?"
+    rf"(?P<value>(?=[A-Z]*\d)[A-Z\d]{{4,8}}(?!\w)|{_TYPED}){_ENDS}",
+    re.IGNORECASE,
+)
+_INTO: Final = (
+    r"\b(?:with|using|wants|takes|needs|expects|enter|(?:type|punch|key)(?: in)?|press|dial|mit|tippe?|gebe|gib"
+    r"|con|tecle\w+|marc[ao]|avec|tapez?|compose[rz]?)(?: (?:ich|man))?\s"
+)
+# "unlock my phone with 1234"; "the safe opens with 12-34-07", "punch in 1234 at the gate".
+_OPENS_WITH: Final = re.compile(
+    r"\b(?:(?:unlock|disarm|entsperr|entriegel|desbloque|déverrouill|désarm)\w*"
+    rf"|(?:{_OPENED}|{_OPENED_ELSEWHERE})s?)\b[^\n.:;=!?\d]{{0,40}}?{_INTO}"
+    rf"(?P<value>{_TYPED})(?:{_ENDS}|(?=\s(?:auf|ab|ein)\b))"
+    rf"|{_INTO}(?P<before>{_TYPED})\s(?:at|on|an|am|en|à)\s(?:\w+\s)?(?:{_OPENED}|{_OPENED_ELSEWHERE})\b",
     re.IGNORECASE,
 )
 _RECOVERY: Final = re.compile(
     r"\b(?i:recovery|backup|scratch|rescue|emergency|wiederherstellungs|ersatz)[ -]?(?i:codes?|keys?)\b"
-    r"(?:[^\n:=]{0,40}[:=]|\s+(?:is|are|ist|sind))\s*"
-    r"((?:(?:\d{1,2}[.)]\s|[-*•]\s)?(?=[a-z-]*\d|[A-Z-]*\d)[A-Za-z0-9]{4,12}(?:-[A-Za-z0-9]{4,12}){0,7}\b[\s,;]{0,4}){1,24})"
+    r"(?:[^\n:=]{0,40}[:=]|\s+(?:is|are|ist|sind)|\s(?=[\w-]*[a-zA-Z][\w-]*\d|[\w-]*\d[\w-]*[a-zA-Z]))\s*"
+    r"((?:(?:and\s|und\s|et\s|y\s)?(?:\d{1,2}[.)]\s|[-*•]\s)?(?=[a-z-]*\d|[A-Z-]*\d)[A-Za-z0-9]{4,12}(?:-[A-Za-z0-9]{4,12}){0,7}\b[\s,;]{0,4}){1,24})"
 )
 _COMBINATION: Final = re.compile(
     r"\b(?:safe|lock|locker|padlock|vault|gate|door)(?:['’]s)?\s+(?:combination|combo)\b(?:\s+(?:for|of|to|on|at)\s+[^\n.:;=!?\d]{1,40}?)?"
@@ -68,7 +96,7 @@ _BASE32: Final = re.compile(
 )
 # A wallet's words are 12 to 24 of a fixed list of lower-case words of three to eight letters (BIP-39).
 _PHRASE: Final = re.compile(
-    r"\b(?:seed|recovery|mnemonic|backup|wallet)\s+(?:phrase|words)\b[^\n]{0,30}?[:=]?\s*"
+    r"\b(?i:seed|recovery|mnemonic|backup|wallet)\s+(?:phrase|words)\b[^\n]{0,30}?[:=]?\s*"
     r"((?:[a-z]{3,8}[ ,]+){11,23}[a-z]{3,8})\b"
 )
 _CARD: Final = re.compile(r"(?<![\d.,/-])(?<!\d )\d(?:[ -]?\d){12,18}(?![\d/])(?! ?\d|[.,]\d)")
@@ -122,6 +150,11 @@ def find_numbers(text: str) -> Iterator[Secret]:
         yield from spans("code", (m for m in _FOR_WHAT.finditer(text) if _opens(m)), "value")
     if any(word in lowered for word in ("code", "código", "codice")):
         yield from spans("code", _ENTRANCE.finditer(text), 1)
+    if any(word in lowered for word in ("code", "código", "clave", "codice", "komb", "comb")):
+        yield from spans("code", _FOR_WHAT_ELSEWHERE.finditer(text), "value")
+    if _LONG.search(text):
+        for group in ("value", "before"):
+            yield from spans("code", (m for m in _OPENS_WITH.finditer(text) if m[group]), group)
     if "comb" in lowered:
         yield from spans("code", _COMBINATION.finditer(text), 1)
     if "phrase" in lowered or "words" in lowered:

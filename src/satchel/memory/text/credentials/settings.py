@@ -26,7 +26,7 @@ NAMES: Final = (
 )
 # name = value, name: value, "name": "value", --name value, also in JSON inside of JSON; the value alone is replaced.
 _PAIR: Final = re.compile(
-    rf"(?P<name>(?:{NAMES})(?:[_\-.][A-Za-z0-9]{{1,30}}){{0,4}})\\{{0,7}}[\"'`]?\]?"
+    rf"(?P<name>(?:{NAMES})(?:[_\-.][A-Za-z0-9]{{1,30}}){{0,4}}(?P<camel>(?-i:[A-Z][a-z]{{2,15}}){{0,3}}))\\{{0,7}}[\"'`]?\]?"
     r"(?P<between>\s{0,4}(?::=|=>|==?|:)\s{0,4})"
     r"(?:(?P<mark>\\{0,7}[\"'`])(?P<quoted>[^\"'`\n]{3,400}?)(?P=mark)|(?P<plain>[^\s\"'`,;(){}\[\]<>]{3,400}))",
     re.IGNORECASE,
@@ -134,7 +134,8 @@ def _pairs(text: str) -> Iterator[Secret]:
         quoted, plain = match["quoted"], match["plain"]
         if quoted is not None:
             is_phrase = " " in quoted.strip() and not match["name"].lower().startswith("psk")
-            if not is_phrase and len(quoted) >= 4 and not is_placeholder(quoted):
+            is_one = is_random(quoted) if match["camel"] else len(quoted) >= 4
+            if not is_phrase and is_one and not is_placeholder(quoted):
                 yield Secret(kind=kind_of(name), start=match.start("quoted"), end=match.end("quoted"))
             continue
         value = _NEXT_PARAMETER.split(plain, maxsplit=1)[0].rstrip(PUNCTUATION_END)

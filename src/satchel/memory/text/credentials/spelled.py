@@ -23,9 +23,12 @@ __all__ = ["find_spelled"]
 
 _NAME: Final = (
     r"\b(?P<name>pass ?(?:word|phrase|code)|pwd|pw|passwd|passwort|kennwort|mot de passe|contraseña|wachtwoord|senha"
-    r"|pin|puk|codice|code|combination|kombination|(?:api|secret|wifi|wi-fi|wlan|access|network) key)\b"
+    r"|pin|puk|geheimzahl|clave|código|codice|code|combination|kombination"
+    r"|(?:api|secret|wifi|wi-fi|wlan|access|network) key)\b"
 )
-_OF: Final = r"(?:\s+(?:for|of|to|on|at|in|für|vom|zum|pour|de|du|del|para)\s+[^\n.:;=!?]{1,40}?)?"
+_OF: Final = (
+    r"(?:\s+(?:for|of|to|on|at|in|für|vom|zum|bei|beim|der|pour|de|du|del|para)\s+[^\n.:;=!?]{1,40}?)?"
+)
 _HINTS: Final = (
     "pass",
     "pwd",
@@ -37,6 +40,9 @@ _HINTS: Final = (
     "senha",
     "pin",
     "puk",
+    "geheimz",
+    "clave",
+    "cód",
     "cod",
     "ombina",
     "key",
@@ -132,5 +138,9 @@ def _is_phrase(match: re.Match[str]) -> bool:
 def _kind(name: str) -> str:
     lowered = name.lower()
     return (
-        "pin" if lowered in ("pin", "puk") else "code" if lowered.endswith(("code", "ion")) else kind_of(name)
+        "pin"
+        if lowered in ("pin", "puk", "geheimzahl")
+        else "code"
+        if lowered.endswith(("code", "ion"))
+        else kind_of(name)
     )

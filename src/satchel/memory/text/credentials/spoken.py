@@ -49,7 +49,8 @@ _SPOKEN: Final = re.compile(
 )
 _EASTERN_WORDS: Final = ("密码", "密碼", "口令", "パスワード", "暗証番号", "비밀번호", "암호")
 _EASTERN: Final = re.compile(
-    rf"(?:{'|'.join(_EASTERN_WORDS)})\s*(?:是|为|為|は|が|는|은|：|:|:|=)\s*(?P<value>[!-~]{{4,100}})"
+    rf"(?:{'|'.join(_EASTERN_WORDS)})(?:\s*(?:是|为|為|は|が|는|은|：|:|:|=)\s*|\s+)"
+    r"(?P<value>[\d一二三四五六七八九零〇](?:[ -][\d一二三四五六七八九零〇]){3,11}|[!-~]{4,100})"
 )
 # "with the password X", and the verbs that go with it, have none between.
 _GIVEN: Final = re.compile(
@@ -60,13 +61,24 @@ _GIVEN: Final = re.compile(
 )
 # "wifi pw tulips123": with nothing between, only what has letters and digits, and is no method of hashing.
 _BESIDE: Final = re.compile(
-    rf"\b(?P<what>{_WHAT})\s+(?P<mark>)(?P<quoted>(?!))?(?P<value>(?=[^\s\d]*\d)(?=[^\sA-Za-z]*[A-Za-z])[^\s\"'`“”<>]{{6,100}})",
+    rf"\b(?P<what>{_WHAT}|{_ELSEWHERE})\s+(?P<mark>)(?P<quoted>(?!))?(?P<value>(?=[^\s\d]*\d)(?=[^\sA-Za-z]*[A-Za-z])[^\s\"'`“”<>]{{6,100}})",
     re.IGNORECASE,
 )
 # "user ann, pass qwe789": beside an account, "pass" is a password.
 _LOGIN: Final = re.compile(
     r"\b(?:user(?:name)?|login|account)\b[^\n]{1,60}?[\s,;/|]\s*(?P<what>pass)\s*:?\s+(?P<mark>)(?P<quoted>(?!))?"
     r"(?P<value>[^\s\"'`“”<>]{4,100})",
+    re.IGNORECASE,
+)
+# "Tulip88 as the password"; "reset the login from Old12 to New34".
+_AS: Final = re.compile(
+    r"(?<!\S)(?P<value>[^\s\"'`“”<>]{6,100})\s+(?:as|als|comme|como)\s+"
+    rf"(?:(?:the|my|our|its|das|le|la)\s+)?(?:{_WHAT}|{_ELSEWHERE})\b",
+    re.IGNORECASE,
+)
+_CHANGED: Final = re.compile(
+    rf"\b(?:chang|reset|rotat|updat)\w*\s[^\n.:;=!?]{{0,40}}?\b(?:log-?in|{_WHAT})\b[^\n.:;=!?]{{0,40}}?"
+    r"(?:\sfrom\s+(?P<old>[^\s\"'`“”<>]{6,100}))?\s+to\s+(?P<value>[^\s\"'`“”<>]{6,100})",
     re.IGNORECASE,
 )
 # "Grafana admin / Graf4na!x"
@@ -98,7 +110,21 @@ _OTHER_KEYS: Final = re.compile(
 )
 _SHORTCUT: Final = re.compile(r"(?:ctrl|alt|shift|cmd|meta|super)\b", re.IGNORECASE)
 _NAMED: Final = (
-    *("pass", "admin", "root", "pwd", "pw", "key", "token", "secret", "credential", "code", "kennwort"),
+    *(
+        "pass",
+        "login",
+        "log-in",
+        "admin",
+        "root",
+        "pwd",
+        "pw",
+        "key",
+        "token",
+        "secret",
+        "credential",
+        "code",
+        "kennwort",
+    ),
     *_ELSEWHERE.split("|"),
 )
 _CLAUSE_END: Final = ".,;!\n"
@@ -112,7 +138,9 @@ def find_spoken(text: str) -> Iterator[Secret]:
     if any(word in text for word in _EASTERN_WORDS):
         for match in _EASTERN.finditer(text):
             value = match["value"].rstrip(PUNCTUATION_END)
-            if len(value) >= 4 and is_random(value) and not is_placeholder(value):
+            is_spaced = len(value) > 4 and value[1:2] in " -" and not value.isascii()
+            is_spaced |= re.fullmatch(r"\d(?:[ -]\d)+", value) is not None
+            if is_spaced or (len(value) >= 4 and is_random(value) and not is_placeholder(value)):
                 yield Secret(
                     kind="password", start=match.start("value"), end=match.start("value") + len(value)
                 )
@@ -132,6 +160,11 @@ def _named(text: str) -> Iterator[Secret]:
     for match in _LOGIN.finditer(text):
         if is_random(match["value"].rstrip(PUNCTUATION_END)):
             yield from _value_of(text, match, "password", plain_too=False)
+    for pattern, group in ((_AS, "value"), (_CHANGED, "old"), (_CHANGED, "value")):
+        for match in pattern.finditer(text):
+            value = (match[group] or "").rstrip(PUNCTUATION_END)
+            if _is_mixed(value) and not is_placeholder(value):
+                yield Secret(kind="password", start=match.start(group), end=match.start(group) + len(value))
     yield from spans("password", _ACCOUNT.finditer(text), "value")
     yield from spans("password", _APP.finditer(text), "value")
     for match in _BARE.finditer(text):
@@ -162,6 +195,16 @@ def _value_of(text: str, match: re.Match[str], what: str, *, plain_too: bool) ->
         if not plain_too or not is_last or SAID_OF_IT.fullmatch(value) or not value.isascii():
             return
     yield Secret(kind=kind_of(what), start=match.start("value"), end=match.start("value") + len(value))
+
+
+def _is_mixed(value: str) -> bool:
+    """Whether a value has letters and digits and is neither a method nor a number with its unit."""
+    return (
+        any(char.isdigit() for char in value)
+        and sum(char.isalpha() for char in value) >= 3
+        and not _METHOD.match(value)
+        and "://" not in value
+    )
 
 
 def _is_strong(value: str) -> bool:
