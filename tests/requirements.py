@@ -558,6 +558,7 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(2, "memory:search:explains", "DESIGN 5", "The signals of every hit explain its score."),
     built(2, "memory:search:by-meaning", "seed-2 §2", "'WiFi problem' finds 'network configuration'."),
     built(25, "memory:search:nothing-near", "issue 25 §3", "Who looks for what nothing has a word of, and nothing is near, gets nothing; for a word that the embedder doesn't know, it must be nearer."),
+    built(20, "memory:search:compounds", "issue 20 §5", "A word finds the longer words that begin or end with it ('Geräte', 'Leihgeräte'), as a weaker match, unless their text is English."),
     built(2, "memory:search:lexical-alone", "DESIGN 5", "If no embedder is available, the lexical arm works alone, and the user is told."),
     built(2, "memory:search:hostile-query", "issue 2", "Any text is a valid query: empty, operators of the index, NUL bytes, megabytes."),
     measured(2, "memory:search:quality", "issue 2", "On locomo-dev with the default embedder r@20 is at least 0.84, hit@20 0.88, MRR 0.50.", benchmark="retrieval"),

@@ -200,3 +200,33 @@ async def test_a_short_reply_is_shown_with_the_question_that_it_answers(
         hits = {hit.memory.content: hit.answers for hit in await memory.search("harbour")}
     assert hits["The harbour!"] == answers
     assert hits[long] is None
+
+
+@requirement("memory:search:compounds")
+@pytest.mark.parametrize(
+    ("question", "whole", "compound"),
+    [
+        ("Welche Geräte gibt es?", "Das Gerät ist neu.", "Die Leihgeräte sind im Schuppen."),
+        ("Zahnarzt", "Zahnarzt in Bremen", "Zahnarzttermin Dienstag 14 Uhr"),
+        ("Welke verzekering?", "Een verzekering kost veel geld.", "De ziektekostenverzekering loopt af."),
+        ("försäkring", "En försäkring kostar pengar.", "Bilförsäkring: ring dem på tisdag"),
+    ],
+)
+async def test_a_word_finds_compounds_that_begin_or_end_with_it_after_itself(
+    question: str, whole: str, compound: str
+) -> None:
+    async with Memory.open(":memory:", embedder="none") as memory:
+        for text in (whole, "Milch 12, Käse 7", compound):
+            await memory.add(text)
+        found = [hit.memory.content for hit in await memory.search(question) if hit.signals.get("words")]
+    assert found == [whole, compound]
+
+
+@requirement("memory:search:compounds")
+async def test_what_is_forgotten_by_a_word_is_not_what_only_begins_with_it() -> None:
+    async with Memory.open(":memory:", embedder="none") as memory:
+        await memory.add("Peter kommt am Montag.")
+        kept = await memory.add("Die Petersilie ist auf dem Balkon.")
+        await memory.forget(query="Peter")
+        assert [one.id for one in await memory.list()] == [kept]
+        assert [hit.memory.id for hit in await memory.search("Peter")] == [kept]

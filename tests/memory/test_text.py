@@ -55,10 +55,31 @@ def test_a_reading_counts_stems_and_notes_questions() -> None:
     assert {text: read_text(text).features for text in features} == features
 
 
+@requirement("memory:search:compounds")
+def test_a_reading_knows_the_parts_of_long_words_unless_it_is_english() -> None:
+    def part_counts(text: str, *words: str) -> list[int | None]:
+        read = read_text(text)
+        counts = dict(zip(read.stems.tolist(), read.counts.tolist(), strict=True))
+        return [counts.get(hash_stem(word)) for word in words]
+
+    assert part_counts("Das sind Leihgeräte", "gerat", "leihgerate", "eihgerate", "rate") == [
+        0,
+        1,
+        None,
+        None,
+    ]
+    assert part_counts("Leihgeräte sind Geräte", "gerate") == [1]
+    # Neither a function word nor what is left of one letter or two.
+    assert part_counts("Das sind die Unterlagen", "unter", "unterlag") == [None, None]
+    assert part_counts("The lighthouses are old", "light", "houses", "lighthouse") == [None, None, 1]
+    assert len(read_text("Das ist " + "x" * 41).stems) == len(read_text("Das ist Tee").stems)
+
+
 @given(st.text())
 def test_any_text_is_read(text: str) -> None:
     read = read_text(text)
-    assert len(read.stems) == len(read.counts) <= sum(map(int, read.counts))
+    assert len(read.stems) == len(read.counts) == len(set(read.stems.tolist()))
+    assert np.count_nonzero(read.counts) <= sum(map(int, read.counts))
     assert all(passages(text)) or not text.strip()
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import Stemmer
 
 from satchel.memory.data_files import read_lines, read_text_file
-from satchel.memory.text.languages import language_of, number_of
+from satchel.memory.text.languages import ENGLISH, function_words, language_of, number_of
 
 if TYPE_CHECKING:
     # Imported when used: a hook of another agent, which reads stems alone, has no time to load it.
@@ -36,7 +36,7 @@ __all__ = [
     "words_of",
 ]
 
-VERSION = 3
+VERSION = 4
 """The version of the stored data; memories with an older one are indexed again."""
 
 QUESTION = 2
@@ -69,6 +69,12 @@ _UNSPACED = re.compile(
 
 RARE = 0.002
 """The share of English texts that is assumed to contain a word that isn't in the list of common words."""
+
+_LEAST_PART = 5
+_LEAST_REST = 3
+_MOST_LETTERS = 40
+"""A compound is a word of at most so many letters; at least so many are a part of it, and at least so many the rest.
+docs/decisions/0124-parts-of-compounds.md has the figures."""
 
 _stemmer = Stemmer.Stemmer("porter")
 
@@ -140,6 +146,18 @@ def stems_of(text: str) -> list[int]:
     return [number for number in map(hash_stem, words) if number]
 
 
+def _parts_of(word: str) -> Iterator[str]:
+    """Each beginning and each end of a word that may be a word of its own: of "leihgerate" also "gerate"."""
+    if word.isalpha() and len(word) <= _MOST_LETTERS:
+        for letters in range(_LEAST_PART, len(word) - _LEAST_REST + 1):
+            yield from {word[:letters], word[-letters:]} - _joining()
+
+
+@cache
+def _joining() -> frozenset[str]:
+    return frozenset(map(_plain, function_words()))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WordList:
     """The entry of a text in the lexical index.
@@ -149,7 +167,8 @@ class WordList:
         features: The bit `QUESTION`, and from the bit `LANGUAGE_SHIFT` on the number of the text's language. Earlier
             versions also stored 1, which has no meaning now.
         stems: The hashes of its distinct stems, shape (n,), uint32, ascending.
-        counts: How often each stem occurs, shape (n,), uint16, at most 32,767, with the bit `ASKED`.
+        counts: How often each stem occurs, shape (n,), uint16, at most 32,767, with the bit `ASKED`; 0 where it only
+            begins or ends a longer word, in a text that isn't plainly English.
     """
 
     words: int
@@ -188,7 +207,10 @@ def read_text(text: str, extra: Iterable[str] = ()) -> WordList:
         more.extend(_identifier_parts(text))
     counted = Counter(map(hash_stem, words))
     counted.update(map(hash_stem, more))
-    counted.pop(0, None)
+    language = language_of(text)
+    if not counted.pop(0, 0) or language != ENGLISH:
+        counted.update(dict.fromkeys((hash_stem(part) for word in set(words) for part in _parts_of(word)), 0))
+        counted.pop(0, None)
     stems = np.fromiter(counted.keys(), dtype=np.uint32, count=len(counted))
     counts = np.fromiter(
         (min(count, ASKED - 1) for count in counted.values()), dtype=np.uint16, count=len(counted)
@@ -200,5 +222,5 @@ def read_text(text: str, extra: Iterable[str] = ()) -> WordList:
         )
     order = np.argsort(stems)
     features = QUESTION if _QUESTION_END.search(text[-500:]) else 0
-    features |= number_of(language_of(text)) << LANGUAGE_SHIFT
+    features |= number_of(language) << LANGUAGE_SHIFT
     return WordList(words=len(words), features=features, stems=stems[order], counts=counts[order])

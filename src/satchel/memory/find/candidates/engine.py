@@ -206,16 +206,16 @@ class Candidates:
         return await self._thread.run(compare)
 
     async def count_having(self, stems: Collection[int]) -> Mapping[int, int]:
-        """How many memories have each of these stems."""
+        """How many memories have each of these stems as a word."""
         index = await self._loaded()
-        return await self._thread.run(lambda: {stem: len(index.postings(stem).rows) for stem in stems})
+        return await self._thread.run(lambda: {stem: len(index.postings(stem).whole) for stem in stems})
 
     async def having(self, stems: Sequence[int]) -> frozenset[int]:
-        """The rids of the memories that have every one of these stems."""
+        """The rids of the memories that have every one of these stems as a word."""
         index = await self._loaded()
 
         def read() -> frozenset[int]:
-            rows = set.intersection(*(set(index.postings(stem)[0].tolist()) for stem in stems))
+            rows = set.intersection(*(set(index.postings(stem).whole.tolist()) for stem in stems))
             return frozenset(int(index["rid"][row]) for row in rows)
 
         return await self._thread.run(read)

@@ -164,7 +164,7 @@ def _by_words(index: Index, stems: Sequence[int]) -> tuple[Any, Any, float]:
         weight = math.log(1 / commonness(stem))
         total += weight
         scores[rows] += (rarity(index, stem) * (K1 + 1)) * counts / (counts + norm[rows])
-        information[rows] += weight
+        information[rows] += weight * np.minimum(counts, 1)
     return scores, information, total
 
 
