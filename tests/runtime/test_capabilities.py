@@ -270,3 +270,24 @@ async def test_a_call_in_the_background_shows_progress_is_stopped_and_its_result
     assert 'cap_greet {"city": "Rome"}\n> Hello, Rome!\n> [Message from Ann]' in said
     assert "Background command 3 failed." in said
     assert "no such place" in said
+
+
+@requirement("capabilities:background")
+async def test_a_capability_that_is_called_through_two_others_is_permitted_as_its_own_tool(
+    tmp_path: Path,
+) -> None:
+    script: list[Reply | str] = []
+    model = ScriptedModel(lambda _: script.pop(0))
+    through = {"name": "execute_capability", "input": {"name": "greet", "input": {"city": "Ulm"}}}
+    reply = Reply(calls=[Call(name="tool_call", input=through)])
+    rule = '[[permissions]]\naction = "deny"\ntool = "cap_greet"\n'
+    for rules, result in ("", "Hello, Ulm!"), (rule, "Refused: "):
+        script += [reply, "Done."]
+        (tmp_path / "home").mkdir(exist_ok=True)
+        (tmp_path / "home" / "config.toml").write_text(rules)
+        async with opened(tmp_path, model) as satchel:
+            await needs_sandbox(satchel)
+            if not rules:
+                await build(satchel, "greet", SLOW)
+            turn = await (await satchel.session()).run_turn("Greet Ulm.")
+            assert turn.steps[0].result.startswith(result), turn.steps

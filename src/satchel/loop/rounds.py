@@ -252,7 +252,8 @@ class Round:
             call.resolve_with_error(unparsed_text(block), "INVALID_INPUT")
             return
         input = block.input
-        if isinstance(tool, Redirecting):
+        # `tool_call` may lead to `execute_capability`, which leads to the capability's own tool.
+        while isinstance(tool, Redirecting):
             problem = self._environment.tools.problem(tool, input)
             target = tool.redirect(input) if problem is None else problem
             if isinstance(target, str):
