@@ -60,6 +60,21 @@ async def test_what_faded_is_no_longer_shown_and_still_found_and_use_keeps_it_al
         assert (await memory.surface("Which cloves from Zanzibar are best?")).memories[0].memory.id == id
 
 
+@requirement("memory:decay:floor")
+async def test_what_matters_most_is_shown_however_long_it_was_not_used() -> None:
+    clock = ManualClock(at=NOON)
+    async with Memory.open(":memory:", embedder="none", clock=clock) as memory:
+        nuts = await memory.add("Zelda is allergic to walnuts.", importance=5)
+        tea = await memory.add("Zelda is fond of Assam tea.", importance=4)
+        clock.advance(400 * DAY_S)
+        assert [one.id for one in await memory.list(faded=True)] == [tea]
+        assert priority_now(await memory.get(nuts), clock.now()) == FLOOR
+        assert [
+            hit.memory.id for hit in (await memory.surface("Is Zelda allergic to walnuts?")).memories
+        ] == [nuts]
+        assert not await memory.surface("Is Zelda fond of Assam tea?")
+
+
 @requirement("memory:decay:when-read")
 async def test_neither_time_nor_requests_write_a_row_of_any_memory(tmp_path: Path) -> None:
     clock = ManualClock(at=NOON)
@@ -123,7 +138,7 @@ async def test_of_two_that_fit_alike_the_important_one_comes_first_and_says_why(
         assert [hit.memory.id for hit in hits] == [important, trivial]
         assert [hit.signals["times_importance"] for hit in hits] == [1.1, 0.9]
         assert [hits[0].signals[f"times_{name}"] for name in ("recency", "priority")] == [1.1, 1.07]
-        assert priority_now(hits[0].memory, NOON + timedelta(days=1000)) == 0 < FLOOR
+        assert priority_now(hits[1].memory, NOON + timedelta(days=1000)) == 0 < FLOOR
 
 
 @requirement("memory:access:recency", "memory:dedup:importance")

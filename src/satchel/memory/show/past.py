@@ -8,6 +8,7 @@ from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Final
 
 from satchel.memory.data_files import read_lines
+from satchel.memory.store.decay import LASTING_IMPORTANCE
 from satchel.memory.text.statements import read_statements, section_of, sentences_of, without_times
 
 if TYPE_CHECKING:
@@ -17,11 +18,10 @@ if TYPE_CHECKING:
     from satchel.memory.text.dates import ResolvedDate
     from satchel.memory.text.statements import Sentence
 
-__all__ = ["LASTING_IMPORTANCE", "asks_about_past", "is_past_appointment"]
+__all__ = ["asks_about_past", "is_past_appointment"]
 
 _MOST_CHARS: Final = 200
 """A longer memory says more than an appointment."""
-LASTING_IMPORTANCE: Final = 5
 _MOST_OTHER_WORDS: Final = 4
 """Of a part of a sentence that names no day: "dentist on 5 May, third floor"."""
 _MOST_DAYS: Final = 8

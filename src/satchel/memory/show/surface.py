@@ -17,11 +17,12 @@ from satchel.memory.records import Context, Discretion, Hit, MemoryRecord, Recal
 from satchel.memory.show import judging
 from satchel.memory.show.choosing import LINE_FEATURES, NeedWeights, is_assistants, shipped_weights, sureness
 from satchel.memory.show.following import follow
-from satchel.memory.show.past import LASTING_IMPORTANCE, asks_about_past, is_past_appointment
+from satchel.memory.show.past import asks_about_past, is_past_appointment
 from satchel.memory.show.sphere_fit import closed_spheres, opened_by
 from satchel.memory.show.weighing import Weighed, weigh, why_not_new
 from satchel.memory.spheres import FOR_GUESTS, is_granted
 from satchel.memory.store import graph
+from satchel.memory.store.decay import LASTING_IMPORTANCE
 from satchel.memory.store.filters import CheckedFilters
 from satchel.memory.store.repository import (
     faded_rids,

@@ -15,6 +15,7 @@ __all__ = [
     "EPISODE_DECAY_RATE",
     "FACTORS",
     "FLOOR",
+    "LASTING_IMPORTANCE",
     "DecayCycle",
     "cycles_since",
     "factors",
@@ -27,6 +28,9 @@ DecayCycle: TypeAlias = Literal["day", "request"]
 
 FLOOR = 0.05
 """The priority below which a memory stops surfacing (seed-0)."""
+
+LASTING_IMPORTANCE = 5
+"""The importance from which a memory doesn't fall below the floor: an allergy matters, however old it is."""
 
 EPISODE_DECAY_RATE = 0.001
 """Of what was said, word for word: it is the record that facts rest on, and all there is where no language model
@@ -49,7 +53,8 @@ def priority_now(record: MemoryRecord, now: datetime) -> float:
 
     Use reinforces: it begins the count anew. `repository.fading` counts chat requests too.
     """
-    return max(0.0, record.priority - record.decay_rate * cycles_since(record, now))
+    least = FLOOR if record.importance >= LASTING_IMPORTANCE else 0.0
+    return max(least, record.priority - record.decay_rate * cycles_since(record, now))
 
 
 def recency_weight(age_days: float) -> float:

@@ -11,6 +11,7 @@ from typing import Any, Final
 from sqlalchemy import Connection, and_, bindparam, delete, exists, func, insert, select, update
 
 from satchel.memory.records import MemoryRecord
+from satchel.memory.store.decay import LASTING_IMPORTANCE
 from satchel.memory.store.micros import from_micros
 from satchel.memory.store.page_lines import (
     Author,
@@ -225,7 +226,6 @@ def drop_facts(connection: Connection, space: int, gone: Collection[str], change
 
 _CARE: Final = timedelta(days=182)
 """For so long, what ended and mattered most for somebody's health is told as past."""
-_LASTING_IMPORTANCE: Final = 5
 _NEWEST_SAID = Prepared(
     select(memories.c.said_at)
     .where(
@@ -274,7 +274,7 @@ def ended(
         and record.time.last is not None
         # Replaced before its day, it would have ended then.
         and record.valid_to.astimezone(record.said_at.tzinfo).date() > record.time.last
-        and (id in held or (record.importance >= _LASTING_IMPORTANCE and now < record.valid_to + _CARE))
+        and (id in held or (record.importance >= LASTING_IMPORTANCE and now < record.valid_to + _CARE))
         and record.trust != "outside"
         and record.discretion != "withheld"
     }

@@ -34,7 +34,7 @@ from sqlalchemy.sql import Select
 from satchel.memory.records import Discretion, MemoryRecord, Source, Stats, time_from_json
 from satchel.memory.spheres import person_sphere
 from satchel.memory.store import discretion_rows
-from satchel.memory.store.decay import FLOOR
+from satchel.memory.store.decay import FLOOR, LASTING_IMPORTANCE
 from satchel.memory.store.filters import CheckedFilters
 from satchel.memory.store.micros import from_micros, to_micros
 from satchel.memory.store.tables import (
@@ -778,6 +778,8 @@ def _left(space: Any, at: Any, *, by_request: bool) -> tuple[ColumnElement[Any],
     else:
         passed = (at - func.coalesce(uses.c.last_accessed, _kept.c.created_at)) / literal(_DAY_MICROS)
     left = _kept.c.priority - _kept.c.decay_rate * case((passed > 0, passed), else_=0)
+    lasts = and_(_kept.c.importance >= LASTING_IMPORTANCE, left < FLOOR)
+    left = case((lasts, literal(FLOOR)), else_=left)
     return left, select(_kept.c.rid).outerjoin_from(_kept, uses, uses.c.rid == _kept.c.rid)
 
 
