@@ -62,7 +62,8 @@ def test_a_keyring_that_is_locked_loses_no_key_and_one_that_gives_none_is_named(
     assert [(check.state, check.text) for check in health._keys(settings)] == [
         (
             "warning",
-            f"{NAME} is in the keyring ring, which doesn't give it: unlock it, then start Satchel again.",
+            f"{NAME} is in the keyring ring, which doesn't give it: unlock it, then start Satchel again, or give "
+            "the key again.",
         ),
         ("ok", f"OPENAI_API_KEY is in {tmp_path / KEYS_FILE}."),
     ]
