@@ -13,6 +13,7 @@ from satchel.config import Settings, keys, load, show_settings
 from satchel.config.keys import KEYS_FILE, store_key, store_values, stored_keys
 from satchel.errors import ConfigError
 from satchel.runtime import health
+from satchel.server.pages.settings import settings_now
 from tests.requirements import requirement
 from tests.rings import Ring, ringed
 
@@ -61,7 +62,8 @@ def test_a_keyring_that_is_locked_loses_no_key_and_one_that_gives_none_is_named(
     assert [(check.state, check.text) for check in health._keys(settings)] == [
         (
             "warning",
-            f"{NAME} is in the keyring ring, which doesn't give it: unlock it, then start Satchel again.",
+            f"{NAME} is in the keyring ring, which doesn't give it: unlock it, then start Satchel again, or give "
+            "the key again.",
         ),
         ("ok", f"OPENAI_API_KEY is in {tmp_path / KEYS_FILE}."),
     ]
@@ -96,3 +98,12 @@ def test_a_file_of_an_earlier_version_and_one_that_is_damaged(tmp_path: Path) ->
     path.chmod(0o644)
     with pytest.raises(ConfigError, match="Others can read"):
         stored_keys(tmp_path)
+
+
+@requirement("config:keys:keyring")
+@pytest.mark.anyio
+async def test_pages_wait_for_the_keyring_where_nothing_waits_for_them(tmp_path: Path, ring: Ring) -> None:
+    store_key(tmp_path, NAME, KEY)
+    found = await settings_now(settings_of(tmp_path))
+    ring.is_locked = True  # nothing is read any more
+    assert found.secret(NAME) == KEY

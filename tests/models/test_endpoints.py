@@ -35,6 +35,7 @@ from satchel.messages import (
 )
 from satchel.models import AbilityStore, ChatModel, ModelEvent, Retrying, open_model
 from satchel.models.anthropic import AnthropicModel
+from satchel.models.files import most_named
 from satchel.models.hosted import HostedModel
 from satchel.models.openai import OpenAIModel
 from tests.models.loopback import (
@@ -817,6 +818,23 @@ def shown_in(body: Any) -> str:
 
 def letter_of(file: FileBlock) -> bytes | None:
     return file.sha256[0].encode() if file.media_type == "image/jpeg" and "small" not in file.name else None
+
+
+@requirement("content:models")
+@pytest.mark.parametrize(
+    ("refusal", "most"),
+    [
+        ("At most 1 image(s) may be provided in one request.", 1),
+        ("Too many images: maximum is 2.", 2),
+        ("Invalid image: maximum size is 2 MB", None),
+        ("Image too large: up to 1.5 MB.", None),
+    ],
+)
+def test_how_large_a_picture_may_be_is_not_how_many_a_request_may_have(
+    refusal: str, most: int | None
+) -> None:
+    message = Message(role="user", blocks=(*photos("a", "b", "c"), TextBlock(text="Three of them.")))
+    assert most_named(refusal, [message]) == most
 
 
 @requirement("content:models")

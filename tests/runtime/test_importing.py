@@ -412,6 +412,42 @@ async def test_pictures_of_transcripts_are_kept_with_their_messages_and_forgotte
         assert [path.read_bytes() for path in pictures(tmp_path)] == [CAT]
 
 
+@requirement("sessions:imported:again")
+async def test_a_picture_without_words_goes_with_the_next_and_changes_no_number(tmp_path: Path) -> None:
+    picture = {
+        "type": "input_image",
+        "image_url": f"data:image/png;base64,{base64.b64encode(CAT).decode()}",
+    }
+    lines = [
+        ("user", {"type": "input_text", "text": "Gate 7."}),
+        ("user", picture),
+        ("assistant", {"type": "output_text", "text": "A cat."}),
+        ("user", {"type": "input_text", "text": "Yes."}),
+    ]
+    transcript = tmp_path / "rollout-1.jsonl"
+
+    def write(lines: list[tuple[str, dict[str, str]]]) -> None:
+        items = [{"type": "message", "role": role, "content": [block]} for role, block in lines]
+        whole = [
+            {"type": "session_meta", "payload": {"id": "c0de", "cwd": "/w"}},
+            *({"type": "response_item", "payload": item} for item in items),
+        ]
+        transcript.write_text("".join(json.dumps(one) + "\n" for one in whole))
+
+    async with opened(tmp_path, echo()) as satchel:
+        write([line for line in lines if line[1] is not picture])  # as an earlier version read it
+        await take(satchel, transcript)
+        write([*lines, ("user", {"type": "input_text", "text": "And a dog."})])
+        report = await take(satchel, transcript)
+        assert (report.new, dict(report.conversations)) == (1, {"longer": 1})
+    other = tmp_path / "other"
+    other.mkdir()
+    async with opened(other, echo()) as satchel:
+        await take(satchel, transcript)
+        text = await shown(satchel, "codex:c0de")
+        assert text.index("Yes.") < text.index("*Attached: picture-1 (image/png)*") < text.index("And a dog.")
+
+
 @requirement("sessions:imported")
 async def test_what_two_imported_conversations_have_in_common_is_forgotten_in_both(tmp_path: Path) -> None:
     def line(session: str, kind: str, text: str, second: int) -> str:

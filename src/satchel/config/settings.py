@@ -819,7 +819,8 @@ class Settings:
     def why_no_secret(self, env_name: str) -> str:
         """Why `secret` has no value, as a sentence without its end."""
         if place := self.stored.get(env_name):
-            return f"{env_name} is in {place}, which doesn't give it: unlock it, then start Satchel again"
+            do = "unlock it, then start Satchel again, or give the key again"
+            return f"{env_name} is in {place}, which doesn't give it: {do}"
         return f"{env_name} is not set"
 
     def provider(self, name: str) -> ProviderSettings:

@@ -36,8 +36,13 @@ MOST_PICTURE: Final = 3_700_000
 SMALL_BYTES: Final = 1_000_000
 """What is sent of a picture is made as small as this, because each request repeats the pictures of its conversation."""
 
-_MOST_NAMED: Final = re.compile(r"(?:at most|up to|max\w*)\D{0,20}(\d{1,4})\b", re.IGNORECASE)
-"""As in "at most 1 image(s) may be provided", "supports up to 5 images", "too many images: maximum is 20"."""
+_MOST_NAMED: Final = re.compile(
+    r"(?:at most|up to|max\w*)\D{0,20}(\d{1,4})\b(?!\.\d|\s*(?:[kmg]i?b|bytes|pixels|px|tokens)\b)",
+    re.IGNORECASE,
+)
+"""As in "at most 1 image(s) may be provided", "supports up to 5 images", "too many images: maximum is 20"; not as in
+"image too large: maximum is 5 MB".
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,6 @@ from satchel.addons.importers.transcripts import (
     WRITTEN_BY_PROGRAM,
     TurnNumbering,
     moment_of,
-    pictures_in,
     place_of,
     plain_text,
 )
@@ -78,7 +77,7 @@ def read(stream: BinaryIO, file: SourceFile) -> Iterator[Part]:
             modified_at=file.modified_at,
             where=where,
             names=names,
-            files=pictures_in(content),
+            files=transcript.pictures(content, text) if role == "user" else (),
             model=message.get("model") if isinstance(message, Mapping) else "",
         )
     for name, transcript in transcripts.items():

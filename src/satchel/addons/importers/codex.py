@@ -10,7 +10,6 @@ from satchel.addons.importers.transcripts import (
     WRITTEN_BY_PROGRAM,
     TurnNumbering,
     moment_of,
-    pictures_in,
     place_of,
     plain_text,
 )
@@ -92,6 +91,6 @@ def read(stream: BinaryIO, file: SourceFile) -> Iterator[Part]:
             at=at or begun,
             modified_at=file.modified_at,
             where=where,
-            files=pictures_in(item.get("content")),
+            files=transcript.pictures(item.get("content"), text) if role == "user" else (),
         )
     yield from transcript.conversation(cwd=cwd)

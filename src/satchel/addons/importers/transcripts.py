@@ -26,7 +26,6 @@ __all__ = [
     "WRITTEN_BY_PROGRAM",
     "TurnNumbering",
     "moment_of",
-    "pictures_in",
     "place_of",
     "plain_text",
 ]
@@ -44,6 +43,17 @@ class TurnNumbering:
     turn: int = 0
     position: int = 0
     messages: list[ImportedMessage] = field(default_factory=list)
+    _pasted: list[ImportedFile] = field(default_factory=list)
+
+    def pictures(self, content: object, text: str) -> list[ImportedFile]:
+        """The pictures of the user's message, after those of earlier ones without words: a turn of their own would
+        change the numbers of later messages, which came without pictures from earlier versions.
+        """
+        self._pasted += _pictures_in(content)
+        if not text.strip():
+            return []
+        found, self._pasted = self._pasted, []
+        return found
 
     def conversation(
         self, title: object = "", *, cwd: object = "", branches: Sequence[Sequence[ImportedMessage]] = ()
@@ -134,7 +144,7 @@ def plain_text(content: object, kinds: Sequence[str] = ("text",)) -> str:
     )
 
 
-def pictures_in(content: object) -> list[ImportedFile]:
+def _pictures_in(content: object) -> list[ImportedFile]:
     """The pictures of a message's content, which hold their bytes: blocks of Anthropic's form, or of OpenAI's."""
     found: list[ImportedFile] = []
     for block in content if isinstance(content, list) else ():

@@ -283,7 +283,13 @@ async def settings_now(running: Settings) -> Settings:
     Raises:
         ConfigError: Somebody edited the file, and it is invalid.
     """
-    return await anyio.to_thread.run_sync(_now, running)
+
+    def read() -> Settings:
+        found = _now(running)
+        dict(found.secrets)  # a keyring may wait for its password; later, nothing waits for it
+        return found
+
+    return await anyio.to_thread.run_sync(read)
 
 
 def _value(settings: Settings, key: str) -> Any:
