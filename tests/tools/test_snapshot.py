@@ -263,6 +263,30 @@ async def test_a_turn_of_edits_and_commands_is_undone_after_a_yes_and_names_what
 
 @requirement("tools:undo:commands")
 @pytest.mark.anyio
+@pytest.mark.parametrize("line", ["/undo", "/rewind 1 files"])
+async def test_hundreds_of_files_are_put_back_and_the_model_is_told_of_some(
+    tmp_path: Path, line: str
+) -> None:
+    name = "a" * 100
+    call = Call(name="bash", input={"command": f"for i in {{1..250}}; do echo new > {name}$i; done"})
+    async with opened(
+        tmp_path, ScriptedModel([Reply(calls=[call]), "Done."]), agent__mode="bypass"
+    ) as satchel:
+        session = await satchel.session()
+        await session.run_turn("Write.")
+        context = CommandContext(satchel=satchel, session=session, show=lambda _: None, tell=lambda _: None)
+        found = find_command(line)
+        assert found is not None
+        asked = await run_command(context, *found)
+        assert asked.confirm is not None
+        assert sum(name in each.text for each in asked.lines) >= 250, "all are listed before the yes"
+        told = await asked.confirm.proceed()
+        assert any(" and 220 more" in each.text for each in told.lines)
+        assert not list(session.cwd.glob("a*"))
+
+
+@requirement("tools:undo:commands")
+@pytest.mark.anyio
 async def test_what_a_command_did_before_it_was_stopped_can_be_undone(tmp_path: Path) -> None:
     call = Call(name="bash", input={"command": "echo new > x.txt; sleep 600"})
     async with opened(tmp_path, ScriptedModel([Reply(calls=[call])]), agent__mode="bypass") as satchel:
