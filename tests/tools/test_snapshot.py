@@ -184,6 +184,22 @@ def test_what_somebody_changed_between_two_commands_of_a_turn_stays(tmp_path: Pa
 
 
 @requirement("tools:undo:commands")
+def test_a_file_that_became_a_folder_is_no_failure_and_nothing_is_written(tmp_path: Path) -> None:
+    work, spill = tmp_path / "work", tmp_path / "spill"
+    work.mkdir()
+    (work / "a").write_text("a")
+    taken = Snapshot(work)
+    (work / "a").unlink()
+    (work / "a").mkdir()
+    (work / "a/b").write_text("b")
+    taken.keep(spill, 1)
+    restored = undo(spill)
+    assert restored is not None
+    assert restored.conflicts == (str(work / "a"),)
+    assert (work / "a/b").read_text() == "b"
+
+
+@requirement("tools:undo:commands")
 def test_two_commands_at_once_that_see_one_change_are_undone(tmp_path: Path) -> None:
     work, spill = tmp_path / "work", tmp_path / "spill"
     work.mkdir()

@@ -126,11 +126,12 @@ class Snapshot:
         except SatchelError:
             stamp = self._stamp(name)
             return None if stamp is None else _File(stamp, 0, None)
+        state = os.fstat(handle)
+        if not stat.S_ISREG(state.st_mode):
+            os.close(handle)
+            return None
+        content = None
         with os.fdopen(handle, "rb") as file:
-            state = os.fstat(file.fileno())
-            if not stat.S_ISREG(state.st_mode):
-                return None
-            content = None
             if state.st_size <= min(self._room, MOST_BYTES_OF_FILE):
                 with suppress(OSError):  # of a disk, or a file system like /sys
                     content = file.read(MOST_BYTES_OF_FILE)
