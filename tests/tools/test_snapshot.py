@@ -200,6 +200,28 @@ def test_a_file_that_became_a_folder_is_no_failure_and_nothing_is_written(tmp_pa
 
 
 @requirement("tools:undo:commands")
+def test_what_gitignore_named_before_the_command_is_not_removed_and_a_moved_folder_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(snapshot, "_FRESH_NS", -1_000_000_000)
+    work, spill = tmp_path / "work", tmp_path / "spill"
+    (work / "src").mkdir(parents=True)
+    (work / "src/a").write_text("a")
+    (work / ".gitignore").write_text(".env\n")
+    (work / ".env").write_text("KEY=1")
+    taken = Snapshot(work)
+    (work / ".gitignore").write_text("")
+    (work / "src").rename(work / "lib")
+    taken.keep(spill, 1)
+    assert uncovered(spill) == (str(work / ".env"),)
+    undo(spill)
+    assert (work / ".env").read_text() == "KEY=1"
+    assert (work / ".gitignore").read_text() == ".env\n"
+    assert (work / "src/a").exists()
+    assert not (work / "lib/a").exists()
+
+
+@requirement("tools:undo:commands")
 def test_two_commands_at_once_that_see_one_change_are_undone(tmp_path: Path) -> None:
     work, spill = tmp_path / "work", tmp_path / "spill"
     work.mkdir()

@@ -78,6 +78,7 @@ class Snapshot:
         if now is None:
             yield f"what else commands changed in a folder with more than {counted(MOST_FILES, 'file')}"
         self._room += MOST_BYTES
+        known = {file.stamp[:2] for file in self._files.values()}
         for name in sorted({*self._files, *(now or ())}):
             before = self._files.get(name)
             if (
@@ -90,6 +91,15 @@ class Snapshot:
             if (before and before.content is None) or (after and after.content is None):
                 if before is None or after is None or before.stamp != after.stamp:
                     yield shown(str(self._folder / name))
+                continue
+            if (
+                before is None
+                and after is not None
+                and after.stamp[-1] < self._settled_ns
+                and after.stamp[:2] not in known
+            ):
+                # It was there, and .gitignore named it until the command changed that: to remove it would lose it.
+                yield shown(str(self._folder / name))
                 continue
             was = before.content if before is not None else None
             is_now = after.content if after is not None else None
