@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
+from itertools import count
 from typing import Any
 
 import anyio
@@ -130,6 +131,22 @@ async def test_a_turn_that_goes_round_in_circles_ends_and_one_that_finds_somethi
         "Done so far: look ×19. Tell me what to try instead."
     )
     assert history_problems(world.messages, sendable=True) == []
+
+
+@requirement("loop:rounds:max")
+async def test_a_turn_that_only_repeats_calls_ends_though_each_result_has_another_time() -> None:
+    times = count()
+
+    async def call(input: Mapping[str, Any], context: ToolContext) -> ToolResult:
+        return ToolResult(text=f"1 failed in 0.{next(times)} s")
+
+    world = World(lambda _: Reply(calls=[Call(name="look")]), tool("look", call))
+    outcome = await world.run(limits=TurnLimits(max_rounds=100))
+    assert (outcome.status, outcome.rounds) == ("limit", 51)
+    assert outcome.text == (
+        "I stopped because 50 rounds in a row only repeated calls that were made before. "
+        "Done so far: look ×51. Tell me what to try instead, or say “go on”."
+    )
 
 
 async def test_the_next_turn_follows_the_results_of_a_turn_that_was_stopped_by_its_limit() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from satchel.errors import UsageError
+from satchel.errors import NotFound, UsageError
 from satchel.models import Call, Reply, ScriptedModel
 from satchel.runtime.commands import CommandContext, CommandResult, find_command, run_command
 from satchel.tools.builtin import snapshot
@@ -115,6 +115,127 @@ def test_what_is_too_large_or_too_much_is_named_and_a_link_is_not_followed(
 
 
 @requirement("tools:undo:commands")
+def test_a_command_that_changes_many_files_waits_for_the_disk_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work, spill = tmp_path / "work", tmp_path / "spill"
+    work.mkdir()
+    for number in range(50):
+        (work / f"{number}").write_text(f"old {number}")
+    taken = Snapshot(work)
+    for number in range(50):
+        (work / f"{number}").write_text(f"new {number}")
+    waits: list[int] = []
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", waits.append)
+        taken.keep(spill, 1)
+    assert len(waits) == 1
+    # So a loss of power may leave a copy incomplete: then nothing is written.
+    for copy in (spill / "changes").iterdir():
+        if copy.read_bytes() == b"old 49":
+            copy.write_bytes(b"")
+    with pytest.raises(NotFound, match="49 contained is not kept any more, so nothing was written"):
+        undo(spill)
+    assert {file.read_text()[:3] for file in work.iterdir()} == {"new"}
+
+
+@requirement("tools:undo:commands")
+def test_satchels_home_and_more_files_than_are_looked_at_are_not_undone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work, spill = tmp_path / "work", tmp_path / "spill"
+    (work / "home").mkdir(parents=True)
+    (work / ".gitignore").write_text("*.o\n")
+    database = work / "home/satchel.db"
+    database.write_text("old")
+    taken = Snapshot(work, home=work / "home")
+    database.write_text("what was remembered since")
+    (work / "a").write_text("a")
+    taken.keep(spill, 1)
+    restored = undo(spill)
+    assert restored is not None
+    assert restored.names == (str(work / "a"),)
+    assert database.read_text() == "what was remembered since"
+    for number in range(10):
+        (work / f"{number}.o").touch()
+    monkeypatch.setattr(snapshot, "MOST_LOOKED_AT", 10)
+    taken = Snapshot(work)
+    (work / "a").write_text("a")
+    taken.keep(spill, 2)
+    assert undo(spill) is None
+    assert len(uncovered(spill, since=2)) == 1
+
+
+@requirement("tools:undo:commands")
+def test_what_somebody_changed_between_two_commands_of_a_turn_stays(tmp_path: Path) -> None:
+    work, spill = tmp_path / "work", tmp_path / "spill"
+    work.mkdir()
+    file = work / "a"
+    file.write_text("1")
+    for mine, changed in (("1", "2"), ("2 and mine", "2 and mine, formatted")):
+        file.write_text(mine)
+        taken = Snapshot(work)
+        file.write_text(changed)
+        taken.keep(spill, 1)
+    restored = undo(spill)
+    assert restored is not None
+    assert restored.conflicts == (str(file),)
+    assert file.read_text() == "2 and mine, formatted"
+
+
+@requirement("tools:undo:commands")
+def test_a_file_that_became_a_folder_is_no_failure_and_nothing_is_written(tmp_path: Path) -> None:
+    work, spill = tmp_path / "work", tmp_path / "spill"
+    work.mkdir()
+    (work / "a").write_text("a")
+    taken = Snapshot(work)
+    (work / "a").unlink()
+    (work / "a").mkdir()
+    (work / "a/b").write_text("b")
+    taken.keep(spill, 1)
+    restored = undo(spill)
+    assert restored is not None
+    assert restored.conflicts == (str(work / "a"),)
+    assert (work / "a/b").read_text() == "b"
+
+
+@requirement("tools:undo:commands")
+def test_what_gitignore_named_before_the_command_is_not_removed_and_a_moved_folder_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(snapshot, "_FRESH_NS", -1_000_000_000)
+    work, spill = tmp_path / "work", tmp_path / "spill"
+    (work / "src").mkdir(parents=True)
+    (work / "src/a").write_text("a")
+    (work / ".gitignore").write_text(".env\n")
+    (work / ".env").write_text("KEY=1")
+    taken = Snapshot(work)
+    (work / ".gitignore").write_text("")
+    (work / "src").rename(work / "lib")
+    taken.keep(spill, 1)
+    assert uncovered(spill) == (str(work / ".env"),)
+    undo(spill)
+    assert (work / ".env").read_text() == "KEY=1"
+    assert (work / ".gitignore").read_text() == ".env\n"
+    assert (work / "src/a").exists()
+    assert not (work / "lib/a").exists()
+
+
+@requirement("tools:undo:commands")
+def test_two_commands_at_once_that_see_one_change_are_undone(tmp_path: Path) -> None:
+    work, spill = tmp_path / "work", tmp_path / "spill"
+    work.mkdir()
+    (work / "a").write_text("1")
+    both = Snapshot(work), Snapshot(work)
+    (work / "a").write_text("2")
+    both[0].keep(spill, 1)
+    (work / "a").write_text("3")
+    both[1].keep(spill, 1)
+    undo(spill)
+    assert (work / "a").read_text() == "1"
+
+
+@requirement("tools:undo:commands")
 @pytest.mark.parametrize(
     ("command", "may"),
     [
@@ -135,7 +256,7 @@ async def test_a_turn_of_edits_and_commands_is_undone_after_a_yes_and_names_what
 ) -> None:
     calls = [
         Call(name="file_write", input={"path": "x.py", "content": "x=1\n"}),
-        Call(name="bash", input={"command": "sed -i 's/=/ = /' x.py; rm kept.py; echo n > n.txt"}),
+        Call(name="bash", input={"command": "sed -i 's/=/ = /' x.py; rm kept.py; echo n > $'n\\xff.txt'"}),
     ]
     serve = Call(name="bash", input={"command": "true; sleep 0.1", "background": True})
     model = ScriptedModel([Reply(calls=calls), "Done.", Reply(calls=[serve]), "Started.", "I see."])
@@ -158,11 +279,12 @@ async def test_a_turn_of_edits_and_commands_is_undone_after_a_yes_and_names_what
         asked = await say("/undo")
         assert asked.confirm is not None
         assert asked.lines[-1].text.startswith(f"While commands ran, {work / 'x.py'}, {work / 'kept.py'}, ")
-        assert (work / "n.txt").exists(), "nothing is written before the yes"
+        assert (work / "n\udcff.txt").exists(), "nothing is written before the yes"
         told = await asked.confirm.proceed()
         assert "Undone: the file changes of turn 1" in told.lines[0].text
+        assert told.lines[0].text.encode()
         assert {path.name for path in work.iterdir()} >= {"kept.py", "mine.txt"}
-        assert not {"x.py", "n.txt"} & {path.name for path in work.iterdir()}
+        assert not {"x.py", "n\udcff.txt"} & {path.name for path in work.iterdir()}
         assert (await say("/redo")).confirm is None
         assert (work / "x.py").read_text() == "x = 1\n"
         assert not (work / "kept.py").exists()
@@ -175,6 +297,30 @@ async def test_a_turn_of_edits_and_commands_is_undone_after_a_yes_and_names_what
             UsageError, match=r"could be undone\. Not part of it: what commands in the background"
         ):
             await say("/undo")
+
+
+@requirement("tools:undo:commands")
+@pytest.mark.anyio
+@pytest.mark.parametrize("line", ["/undo", "/rewind 1 files"])
+async def test_hundreds_of_files_are_put_back_and_the_model_is_told_of_some(
+    tmp_path: Path, line: str
+) -> None:
+    name = "a" * 100
+    call = Call(name="bash", input={"command": f"for i in {{1..250}}; do echo new > {name}$i; done"})
+    async with opened(
+        tmp_path, ScriptedModel([Reply(calls=[call]), "Done."]), agent__mode="bypass"
+    ) as satchel:
+        session = await satchel.session()
+        await session.run_turn("Write.")
+        context = CommandContext(satchel=satchel, session=session, show=lambda _: None, tell=lambda _: None)
+        found = find_command(line)
+        assert found is not None
+        asked = await run_command(context, *found)
+        assert asked.confirm is not None
+        assert sum(name in each.text for each in asked.lines) >= 250, "all are listed before the yes"
+        told = await asked.confirm.proceed()
+        assert any(" and 220 more" in each.text for each in told.lines)
+        assert not list(session.cwd.glob("a*"))
 
 
 @requirement("tools:undo:commands")

@@ -23,6 +23,7 @@ __all__ = [
     "question_text",
     "refusal_text",
     "repeat_text",
+    "repeated_text",
     "rounds_text",
     "stale_text",
 ]
@@ -84,6 +85,14 @@ def stale_text(rounds: int, steps: Sequence[ToolCallRecord]) -> str:
     return (
         f"I stopped because {rounds} rounds in a row brought nothing new: the same calls, with the same results. "
         f"{_done(steps)} Tell me what to try instead."
+    )
+
+
+def repeated_text(rounds: int, steps: Sequence[ToolCallRecord]) -> str:
+    """The model makes the same few calls again and again, each with another result."""
+    return (
+        f"I stopped because {rounds} rounds in a row only repeated calls that were made before. "
+        f"{_done(steps)} Tell me what to try instead, or say “go on”."
     )
 
 

@@ -44,6 +44,7 @@ class TurnLimits:
             ends the turn.
         max_stale: So many rounds in a row that brought nothing new, neither a call nor a result, end the turn: a model
             that goes round in circles (seed-0: ten rounds, whatever they brought).
+        max_repeated: The same of rounds that brought no new call, though results that were new, if only by a time.
         compact_at: The part of the model's window, in (0, 1], above which older messages are summarised.
         keep_part: The part of the window that the newest messages may keep when that happens.
         max_tokens: Output tokens of one answer; None uses the model's own limit.
@@ -60,6 +61,7 @@ class TurnLimits:
     max_answer_bytes: int = 1_000_000
     max_repeats: int = 3
     max_stale: int = 10
+    max_repeated: int = 50
     compact_at: float = 0.8
     keep_part: float = 0.3
     max_tokens: int | None = None

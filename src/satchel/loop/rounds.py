@@ -10,6 +10,7 @@ import asyncio
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import anyio
@@ -39,18 +40,39 @@ _LEAST_RESULT = 500
 """Characters that every result of a round may have, however small the model's window is."""
 
 
-class Repeats:
-    """Detects a model that makes the same call with the same result, round after round, or goes round in circles.
+@dataclass(slots=True)
+class _Rounds:
+    """Rounds in a row without anything new."""
 
-    Attributes:
-        stale: In how many rounds in a row, up to the last one, each call and its result had been there before.
-    """
+    number: int = 0
+    last: int = 0
+
+    def note(self, round: int, *, is_new: bool) -> None:
+        """Count a round at its first call, and none of its calls if one is new."""
+        if is_new:
+            self.number, self.last = 0, round
+        elif self.last != round:
+            self.number, self.last = self.number + 1, round
+
+
+class Repeats:
+    """Detects a model that makes the same call with the same result, round after round, or goes round in circles."""
 
     def __init__(self) -> None:
         """Begin without a call."""
-        self.stale = 0
-        self._stale_in = 0
+        self._stale, self._repeated = _Rounds(), _Rounds()
+        self._made: set[str] = set()
         self._streaks: dict[str, tuple[int, int]] = {}
+
+    @property
+    def stale(self) -> int:
+        """In how many rounds in a row, up to the last one, each call and its result had been there before."""
+        return self._stale.number
+
+    @property
+    def repeated(self) -> int:
+        """The same of the calls alone, whatever came of them: results of tests have the time that they took."""
+        return self._repeated.number
 
     def count(self, round: int, tool: str, input: Any, result: str) -> int:
         """Record a call, and return in how many rounds in a row, this one included, it gave this result.
@@ -61,17 +83,20 @@ class Repeats:
             input: The input, as JSON data.
             result: The result as the model gets it.
         """
-        written = json.dumps([tool, input, result], sort_keys=True, default=str)
-        key = hashlib.sha256(written.encode("utf-8", "surrogatepass")).hexdigest()
+        call, key = _digest(tool, input), _digest(tool, input, result)
         last, streak = self._streaks.get(key, (0, 0))
-        if not streak:
-            self.stale, self._stale_in = 0, round
-        elif self._stale_in != round:
-            self.stale, self._stale_in = self.stale + 1, round
+        self._stale.note(round, is_new=not streak)
+        self._repeated.note(round, is_new=call not in self._made)
+        self._made.add(call)
         if last != round:
             streak = streak + 1 if last == round - 1 else 1
             self._streaks[key] = (round, streak)
         return streak
+
+
+def _digest(*written: Any) -> str:
+    text = json.dumps(written, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 class Round:

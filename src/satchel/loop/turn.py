@@ -655,6 +655,8 @@ class TurnRunner:
             return self._decide("limit", closing.repeat_text(streak, self._steps))
         if self._repeats.stale >= self._limits.max_stale:
             return self._decide("limit", closing.stale_text(self._repeats.stale, self._steps))
+        if self._repeats.repeated >= self._limits.max_repeated:
+            return self._decide("limit", closing.repeated_text(self._repeats.repeated, self._steps))
         return TurnState.PREPARING
 
     def _keep_results(self, round: Round) -> None:

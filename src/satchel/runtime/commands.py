@@ -47,6 +47,7 @@ from satchel.runtime.rewinding import (
     check_restored,
     commanded_notes,
     files_since,
+    named,
     rewind,
     said_at,
     turns_of,
@@ -781,8 +782,8 @@ async def _restored(
             nothing = f"Nothing was changed that could be {'undone' if is_undo else 'redone'}."
             raise UsageError(" ".join((nothing, *uncovered_notes(left))))
         check_restored(restored)
-        named = ", ".join(restored.names) or "none had to be written"
-        what = f"{'Undone' if is_undo else 'Done again'}: the file changes of {turns_of(restored)} ({named})."
+        files = named(restored.names) or "none had to be written"
+        what = f"{'Undone' if is_undo else 'Done again'}: the file changes of {turns_of(restored)} ({files})."
         # The model would take the files to be as it left them.
         source = "the user's /undo" if is_undo else "the user's /redo"
         await context.satchel.post(session.id, what, source=source)
@@ -823,7 +824,7 @@ async def _rewind(context: CommandContext, rest: str) -> CommandResult:
         done = await rewind(satchel, session, turn, files=with_files)
         notes = [f"Back before message {turn}. What was said is still in /resume {session.id}."]
         if done.changed:
-            notes.append(f"{'Put back' if with_files else 'Still changed'}: {', '.join(done.changed)}.")
+            notes.append(f"{'Put back' if with_files else 'Still changed'}: {named(done.changed)}.")
         if done.files:
             notes.append(f"Attach {counted(done.files, 'file')} of the message again if you want to.")
         return CommandResult(

@@ -20,11 +20,16 @@ __all__ = [
     "check_restored",
     "commanded_notes",
     "files_since",
+    "named",
     "rewind",
     "said_at",
     "turns_of",
     "uncovered_notes",
 ]
+
+
+_MOST_NAMED = 30
+"""Of the files that a command changed, which may be thousands: a message to the model has a limit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,13 +72,11 @@ async def rewind(satchel: Satchel, session: Session, turn: int, *, files: bool) 
     if names:
         which = f"the files that tools changed from turn {turn} of it on"
         kept = f"{which} are as they were before: " if files else f"{which} stay changed: "
-        what = f"The user went back to an earlier message of this conversation, and {kept}{', '.join(names)}."
+        what = f"The user went back to an earlier message of this conversation, and {kept}{named(names)}."
         # The model would take the files to be as it has seen them.
         await satchel.post(new, what, source="the user's /rewind")
         if files:
-            await satchel.post(
-                session.id, f"Undone: {which} ({', '.join(names)}).", source="the user's /rewind"
-            )
+            await satchel.post(session.id, f"Undone: {which} ({named(names)}).", source="the user's /rewind")
     return Rewound(session_id=new, said=said, files=attached, changed=names)
 
 
@@ -117,6 +120,12 @@ def turns_of(restored: Restored) -> str:
     return f"turns {restored.turn} to {restored.last}"
 
 
+def named(names: Sequence[str]) -> str:
+    """The names of files in a sentence, the first ones of many."""
+    more = f" and {len(names) - _MOST_NAMED:,} more" if len(names) > _MOST_NAMED else ""
+    return ", ".join(names[:_MOST_NAMED]) + more
+
+
 def check_restored(restored: Restored | None) -> None:
     """Check that nobody else changed the files.
 
@@ -126,7 +135,7 @@ def check_restored(restored: Restored | None) -> None:
     if restored is not None and restored.conflicts:
         raise UsageError(
             f"Nothing was written, because these files have changed since {turns_of(restored)}: "
-            f"{', '.join(restored.conflicts)}."
+            f"{named(restored.conflicts)}."
         )
 
 
@@ -135,11 +144,11 @@ def commanded_notes(looked: Restored) -> list[str]:
     if not looked.by_commands:
         return []
     return [
-        f"While commands ran, {', '.join(looked.by_commands)} changed: if you changed them in that time, your changes "
+        f"While commands ran, {named(looked.by_commands)} changed: if you changed them in that time, your changes "
         "go as well, until /redo. What commands changed outside of the folder, and in what .gitignore names, stays."
     ]
 
 
 def uncovered_notes(left: Sequence[str]) -> list[str]:
     """What commands changed and can't be taken back, in words."""
-    return [f"Not part of it: {', '.join(left)}."] if left else []
+    return [f"Not part of it: {named(left)}."] if left else []

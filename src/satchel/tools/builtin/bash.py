@@ -95,13 +95,14 @@ WISHES: Mapping[str, Mapping[str, Any]] = {
 }
 
 
-def bash_tool(*, default_timeout_s: float, boxes: Workspaces | None = None) -> Tool:
+def bash_tool(*, default_timeout_s: float, boxes: Workspaces | None = None, home: Path | None = None) -> Tool:
     """Make the tool.
 
     Args:
         default_timeout_s: The time limit of a call that sets none.
         boxes: Where boxed calls run; None for a program without a session, which runs no boxed calls and nothing in
             the background.
+        home: SATCHEL_HOME, whose files are not undone.
     """
     more = {**BACKGROUND, **WISHES} if boxes is not None else {}
 
@@ -149,7 +150,7 @@ def bash_tool(*, default_timeout_s: float, boxes: Workspaces | None = None) -> T
         wanted_s = min(float(input.get("timeout_s", default_timeout_s)), MAX_TIMEOUT_S)
         limit_s = max(0.1, min(wanted_s, context.timeout_s - SPARE_S))
         started_in, note = _folder(context)
-        async with _kept_changes(command, context) as notes:
+        async with _kept_changes(command, context, home) as notes:
             result, refusals = await run(
                 argv,
                 started_in,
@@ -194,7 +195,7 @@ def bash_tool(*, default_timeout_s: float, boxes: Workspaces | None = None) -> T
 
 
 @asynccontextmanager
-async def _kept_changes(command: str, context: ToolContext) -> AsyncIterator[list[str]]:
+async def _kept_changes(command: str, context: ToolContext, home: Path | None) -> AsyncIterator[list[str]]:
     """Keep what a command changes in the session's folder for `/undo`. Gives the notes for its result.
 
     What users run themselves is theirs; see `run_call`, whose calls reach everything.
@@ -203,7 +204,7 @@ async def _kept_changes(command: str, context: ToolContext) -> AsyncIterator[lis
     if not context.session_id or Path("/") in context.roots or not may_write(command):
         yield notes
         return
-    before = await context.blocking(Snapshot, context.cwd)
+    before = await context.blocking(partial(Snapshot, context.cwd, home=home))
     try:
         yield notes
     finally:
@@ -392,7 +393,9 @@ def _show(input: Mapping[str, Any], text: str) -> ShownResult:
 BASH: Final = BuiltIn(
     name="bash",
     make=lambda given: bash_tool(
-        default_timeout_s=max(given.bash_timeout_s, LEAST_DEFAULT_S), boxes=given.boxes
+        default_timeout_s=max(given.bash_timeout_s, LEAST_DEFAULT_S),
+        boxes=given.boxes,
+        home=given.fence.home,
     ),
     display=Display(
         call=_describe, result=_show, shows_errors=True, kind="execute", question="Run this command?"

@@ -10,17 +10,17 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
 
+from satchel.config.home import replacing
 from satchel.errors import NotFound, SatchelError, StorageUnwritable
-from satchel.tools.builtin.fence import Place
+from satchel.tools.builtin.fence import Place, shown
 from satchel.tools.builtin.seen import read_whole
-from satchel.tools.kept import write_kept
 from satchel.tools.port import ToolContext
 
 __all__ = [
@@ -28,7 +28,7 @@ __all__ = [
     "Restored",
     "copy_changes",
     "keep_change",
-    "keep_commands_change",
+    "keep_commands_changes",
     "keeper",
     "note_uncovered",
     "redo",
@@ -52,7 +52,7 @@ class _Turn:
     Attributes:
         modes: Of the files that a command changed, to make one again that it removed.
         parts: The turns that are taken back together, the first one first; none for a turn of its own.
-        broken: Files that somebody else changed between two of these.
+        broken: Files that somebody else changed between two of these, or between two changes of one turn.
     """
 
     number: int
@@ -121,31 +121,42 @@ def keep_change(spill_dir: Path, turn: int, place: Place, before: bytes | None, 
         raise place.failure(error) from error
 
 
-def keep_commands_change(
-    spill_dir: Path, turn: int, place: Place, before: bytes | None, after: bytes | None, *, mode: int
+def keep_commands_changes(
+    spill_dir: Path, turn: int, changes: Iterable[tuple[Place, bytes | None, bytes | None, int] | str]
 ) -> None:
     """Keep what a command changed. Blocks.
+
+    Thousands of files change at once, so only the journal waits for the disk; `_content` finds what a loss of power
+    left incomplete.
 
     Args:
         spill_dir: The session's folder for long results.
         turn: Its turn.
-        place: The file.
-        before: Its content before the command; None if there was no such file.
-        after: Its content now; None if it is gone.
-        mode: Of the file.
+        changes: Of each file, its place, its content before the command and now (None if there is no such file), and
+            its mode; or what can't be taken back, see `note_uncovered`.
 
     Raises:
-        StorageUnwritable: It can't be kept.
+        StorageUnwritable: They can't be kept, or not all of them.
     """
     folder = spill_dir / _FOLDER
-    digests = []
-    for content in (before, after):
-        try:
-            digests.append(_kept(folder, content) if content is not None else None)
-        except OSError as error:
-            raise StorageUnwritable(f"What a command changed can't be kept: {error.strerror}.") from error
-    line = {"root": str(place.root), "parts": place.parts, "before": digests[0], "after": digests[1]}
-    _note(folder, {"turn": turn, **line, "mode": mode})
+    lines: list[dict[str, Any]] = []
+    try:
+        for change in changes:
+            if isinstance(change, str):
+                lines.append({"turn": turn, "uncovered": change})
+                continue
+            place, before, after, mode = change
+            was, is_now = (
+                None if content is None else _kept(folder, content, durable=False)
+                for content in (before, after)
+            )
+            line = {"root": str(place.root), "parts": place.parts, "before": was, "after": is_now}
+            lines.append({"turn": turn, **line, "mode": mode})
+    except OSError as error:
+        raise StorageUnwritable(f"What a command changed can't be kept: {error.strerror}.") from error
+    finally:
+        if lines:
+            _note(folder, *lines)
 
 
 def note_uncovered(spill_dir: Path, turn: int, what: str) -> None:
@@ -218,9 +229,9 @@ def copy_changes(source: Path, copy: Path, *, before: int) -> None:
 
 def _restore(folder: Path, turn: _Turn, direction: Direction, *, only_looks: bool = False) -> Restored:
     planned: list[tuple[Place, bytes | None, os.stat_result | None, int | None]] = []
-    conflicts = [str(Path(root, *parts)) for root, parts in turn.broken]
+    conflicts = [shown(str(Path(root, *parts))) for root, parts in turn.broken]
     for (root, parts), (before, after) in turn.files.items():
-        place = Place(root=Path(root), parts=parts, name=str(Path(root, *parts)))
+        place = Place(root=Path(root), parts=parts, name=shown(str(Path(root, *parts))))
         try:
             digest, state = _now(place)
         except SatchelError:
@@ -230,7 +241,7 @@ def _restore(folder: Path, turn: _Turn, direction: Direction, *, only_looks: boo
             conflicts.append(place.name)
         wanted = before if direction == "undone" else after
         if digest != wanted:
-            content = (folder / wanted).read_bytes() if wanted is not None else None
+            content = _content(folder, wanted, place) if wanted is not None else None
             planned.append((place, content, state, turn.modes.get((root, parts))))
     if conflicts:
         return Restored(turn=turn.number, last=turn.last, conflicts=tuple(sorted(conflicts)))
@@ -274,9 +285,9 @@ def _is_untouched(turn: _Turn) -> bool:
     return bool(turn.parts)
 
 
-def _note(folder: Path, line: dict[str, Any]) -> None:
+def _note(folder: Path, *lines: dict[str, Any]) -> None:
     try:
-        _append(folder, line)
+        _append(folder, *lines)
     except OSError as error:
         raise StorageUnwritable(f"What is undone can't be noted: {error.strerror}.") from error
 
@@ -324,7 +335,10 @@ def _turns(folder: Path) -> tuple[list[_Turn], list[_Turn]]:
             if not done or done[-1].parts or done[-1].number != line["turn"]:
                 done.append(_Turn(line["turn"]))
             file = line["root"], tuple(line["parts"])
-            was = done[-1].files.get(file, (line["before"], None))[0]
+            was, then = done[-1].files.get(file, (line["before"], line["before"]))
+            # Commands at the same time note a change twice, each as it found the file.
+            if line["before"] not in (was, then) and line["after"] != then:
+                done[-1].broken |= {file}
             done[-1].files[file] = was, line["after"]
             if "mode" in line:
                 done[-1].modes[file] = line["mode"]
@@ -340,19 +354,31 @@ def _lines(folder: Path) -> list[dict[str, Any]]:
     return found
 
 
-def _kept(folder: Path, content: bytes) -> str:
+def _kept(folder: Path, content: bytes, *, durable: bool = True) -> str:
     digest = hashlib.sha256(content).hexdigest()
     path = folder / digest
     if not path.exists():
-        write_kept(path, content)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with replacing(path, durable=durable) as copy:
+            copy.write(content)
     return digest
 
 
-def _append(folder: Path, line: dict[str, Any]) -> None:
+def _content(folder: Path, digest: str, place: Place) -> bytes:
+    try:
+        content = (folder / digest).read_bytes()
+    except FileNotFoundError:
+        content = b""
+    if hashlib.sha256(content).hexdigest() != digest:
+        raise NotFound(f"What {place.name} contained is not kept any more, so nothing was written.")
+    return content
+
+
+def _append(folder: Path, *lines: dict[str, Any]) -> None:
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     with open(folder / _JOURNAL, "ab", opener=_private) as file:
         # After a process that was killed in the middle of its line, too.
-        file.write(b"\n" + json.dumps(line).encode() + b"\n")
+        file.write(b"".join(b"\n" + json.dumps(line).encode() + b"\n" for line in lines))
         file.flush()
         os.fsync(file.fileno())
 

@@ -9,13 +9,16 @@ from __future__ import annotations
 import os
 import stat
 import time
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Final, TypeAlias
 
 from satchel.errors import SatchelError
-from satchel.tools.builtin.changes import keep_commands_change, note_uncovered
-from satchel.tools.builtin.fence import PROTECTED, Place
+from satchel.tools.builtin.changes import keep_commands_changes
+from satchel.tools.builtin.fence import PROTECTED, Place, shown
 from satchel.tools.builtin.tree import walk
 from satchel.tools.patterns import only_prints
 from satchel.tools.shell import read_commands
@@ -25,6 +28,8 @@ __all__ = ["Snapshot", "may_write"]
 
 MOST_FILES: Final = 4_000
 """Files and folders, without what `.gitignore` names: most projects. 1,500 take 0.1 s on one core."""
+MOST_LOOKED_AT: Final = 20_000
+"""The same with what `.gitignore` names: a file there takes 15 µs."""
 MOST_BYTES: Final = 32 << 20
 """Of contents, which are in memory while the command runs."""
 MOST_BYTES_OF_FILE: Final = 1 << 20
@@ -45,9 +50,11 @@ class _File:
 class Snapshot:
     """The files of a folder before a command. All methods block."""
 
-    def __init__(self, folder: Path) -> None:
-        """Read them, unless there are too many."""
+    def __init__(self, folder: Path, *, home: Path | None = None) -> None:
+        """Read them, unless there are too many; what is in SATCHEL_HOME is left out."""
         self._folder = Path(os.path.realpath(folder))
+        own = None if home is None else Path(os.path.realpath(home))
+        self._left_out = f"{own.relative_to(self._folder)}/" if own and self._folder in own.parents else None
         self._room = MOST_BYTES
         self._settled_ns = time.time_ns() - _FRESH_NS
         self._files: dict[str, _File] = {}
@@ -63,15 +70,16 @@ class Snapshot:
         Raises:
             SatchelError: They can't be kept.
         """
-        now = self._names()
-        if not self._is_whole or now is None:
-            note_uncovered(
-                spill_dir,
-                turn,
-                f"what else commands changed in a folder with more than {counted(MOST_FILES, 'file')}",
-            )
+        keep_commands_changes(spill_dir, turn, self._changes())
+
+    def _changes(self) -> Iterator[tuple[Place, bytes | None, bytes | None, int] | str]:
+        """See `keep_commands_changes`."""
+        now = self._names() if self._is_whole else None
+        if now is None:
+            yield f"what else commands changed in a folder with more than {counted(MOST_FILES, 'file')}"
         self._room += MOST_BYTES
-        for name in sorted({*self._files, *(now or ())} if self._is_whole else ()):
+        known = {file.stamp[:2] for file in self._files.values()}
+        for name in sorted({*self._files, *(now or ())}):
             before = self._files.get(name)
             if (
                 before is not None
@@ -82,22 +90,35 @@ class Snapshot:
             after = self._read(name)
             if (before and before.content is None) or (after and after.content is None):
                 if before is None or after is None or before.stamp != after.stamp:
-                    note_uncovered(spill_dir, turn, str(self._folder / name))
+                    yield shown(str(self._folder / name))
+                continue
+            if (
+                before is None
+                and after is not None
+                and after.stamp[-1] < self._settled_ns
+                and after.stamp[:2] not in known
+            ):
+                # It was there, and .gitignore named it until the command changed that: to remove it would lose it.
+                yield shown(str(self._folder / name))
                 continue
             was = before.content if before is not None else None
             is_now = after.content if after is not None else None
             if was != is_now and (either := before or after):
-                keep_commands_change(spill_dir, turn, self._place(name), was, is_now, mode=either.mode)
+                yield self._place(name), was, is_now, either.mode
 
     def _names(self) -> list[str] | None:
         """The paths of the files now; None if there are too many."""
         found: list[str] = []
-        for number, each in enumerate(walk(self._folder, skips=PROTECTED.__contains__)):
+        looked = count()
+        walked = walk(
+            self._folder, skips=PROTECTED.__contains__, goes_on=lambda: next(looked) < MOST_LOOKED_AT
+        )
+        for number, each in enumerate(walked):
             if number >= MOST_FILES:
                 return None
-            if not each.is_folder:
+            if not each.is_folder and not (self._left_out and each.path.startswith(self._left_out)):
                 found.append(each.path)
-        return found
+        return found if next(looked) <= MOST_LOOKED_AT else None
 
     def _place(self, name: str) -> Place:
         return Place(root=self._folder, parts=tuple(name.split("/")), name=str(self._folder / name))
@@ -115,14 +136,16 @@ class Snapshot:
         except SatchelError:
             stamp = self._stamp(name)
             return None if stamp is None else _File(stamp, 0, None)
+        state = os.fstat(handle)
+        if not stat.S_ISREG(state.st_mode):
+            os.close(handle)
+            return None
+        content = None
         with os.fdopen(handle, "rb") as file:
-            state = os.fstat(file.fileno())
-            if not stat.S_ISREG(state.st_mode):
-                return None
-            content = None
             if state.st_size <= min(self._room, MOST_BYTES_OF_FILE):
-                content = file.read(MOST_BYTES_OF_FILE)
-                self._room -= len(content)
+                with suppress(OSError):  # of a disk, or a file system like /sys
+                    content = file.read(MOST_BYTES_OF_FILE)
+                    self._room -= len(content)
         return _File(_stamp_of(state), stat.S_IMODE(state.st_mode), content)
 
 

@@ -61,21 +61,23 @@ _OPENED_ELSEWHERE: Final = (
 _TYPED: Final = rf"(?:{_GROUPS}|\d{{1,2}}(?:[ -]\d{{1,2}}){{2,4}}|\d{{4,8}})(?!\d)"
 _ENDS: Final = r"(?=[#*]?\s*(?:[.,;!?)\n]|\Z|followed by\b))"
 _FOR_WHAT_ELSEWHERE: Final = re.compile(
-    rf"\b(?:\w*code|código|clave|codice|\w*kombination|combinación)\b[^\n.:;=!?\d]{{1,30}}?\b(?:{_OPENED_ELSEWHERE})\b"
+    rf"\b(?:\w*code|código|clave|codice|\w*kombination|combinación)\b(?! postal\b)"
+    rf"[^\n.:;=!?\d]{{1,30}}?\b(?:{_OPENED_ELSEWHERE})\b"
     r"[^\n.:;=!?\d]{0,25}?(?:\s(?:is|est|ist|lautet|es|è)|\s*[:=]|,\s*c['’]est)\s*(?:le |el |der )?"
     rf"(?P<value>(?=[A-Z]*\d)[A-Z\d]{{4,8}}(?!\w)|{_TYPED}){_ENDS}",
     re.IGNORECASE,
 )
-_INTO: Final = (
-    r"\b(?:with|using|wants|takes|needs|expects|enter|(?:type|punch|key)(?: in)?|press|dial|mit|tippe?|gebe|gib"
-    r"|con|tecle\w+|marc[ao]|avec|tapez?|compose[rz]?)(?: (?:ich|man))?\s"
+_TYPES: Final = (
+    r"enter|(?:type|punch|key)(?: in)?|press|dial|tippe?|gebe|gib|tecle\w+|marc[ao]|tapez?|compose[rz]?"
 )
+_INTO: Final = rf"\b(?:with|using|wants|takes|needs|expects|mit|con|avec|{_TYPES})(?: (?:ich|man))?\s"
 # "unlock my phone with 1234"; "the safe opens with 12-34-07", "punch in 1234 at the gate".
 _OPENS_WITH: Final = re.compile(
     r"\b(?:(?:unlock|disarm|entsperr|entriegel|desbloque|déverrouill|désarm)\w*"
     rf"|(?:{_OPENED}|{_OPENED_ELSEWHERE})s?)\b[^\n.:;=!?\d]{{0,40}}?{_INTO}"
-    rf"(?P<value>{_TYPED})(?:{_ENDS}|(?=\s(?:auf|ab|ein)\b))"
-    rf"|{_INTO}(?P<before>{_TYPED})\s(?:at|on|an|am|en|à)\s(?:\w+\s)?(?:{_OPENED}|{_OPENED_ELSEWHERE})\b",
+    rf"(?P<value>{_TYPED})(?!, \d)(?:{_ENDS}|(?=\s(?:auf|ab|ein)\b))"
+    rf"|\b(?:{_TYPES})(?: (?:ich|man))?\s(?P<before>{_TYPED})\s(?:at|on|an|am|en|à)\s"
+    rf"(?:\w+\s)?(?:{_OPENED}|{_OPENED_ELSEWHERE})\b",
     re.IGNORECASE,
 )
 _RECOVERY: Final = re.compile(

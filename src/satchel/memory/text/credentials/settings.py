@@ -24,6 +24,7 @@ NAMES: Final = (
     r"|secret[_\-. ]?key|private[_\-. ]?key|encryption[_\-. ]?key|signing[_\-. ]?key|auth[_\-. ]?key|account[_\-. ]?key"
     r"|shared[_\-. ]?key|key[_\-]data|token|client[_\-. ]?secret|credentials?|db[_\-]?pass|_pass|passw|psk|_auth"
 )
+_DAY: Final = re.compile(r"\d{4}-\d\d-\d\d")
 # name = value, name: value, "name": "value", --name value, also in JSON inside of JSON; the value alone is replaced.
 _PAIR: Final = re.compile(
     rf"(?P<name>(?:{NAMES})(?:[_\-.][A-Za-z0-9]{{1,30}}){{0,4}}(?P<camel>(?-i:[A-Z][a-z]{{2,15}}){{0,3}}))\\{{0,7}}[\"'`]?\]?"
@@ -134,7 +135,12 @@ def _pairs(text: str) -> Iterator[Secret]:
         quoted, plain = match["quoted"], match["plain"]
         if quoted is not None:
             is_phrase = " " in quoted.strip() and not match["name"].lower().startswith("psk")
-            is_one = is_random(quoted) if match["camel"] else len(quoted) >= 4
+            # passwordChanged has a time, passwordStrength a level.
+            is_one = (
+                len(quoted) >= 8 and is_random(quoted) and not _DAY.match(quoted)
+                if match["camel"]
+                else len(quoted) >= 4
+            )
             if not is_phrase and is_one and not is_placeholder(quoted):
                 yield Secret(kind=kind_of(name), start=match.start("quoted"), end=match.end("quoted"))
             continue

@@ -70,14 +70,19 @@ _LOGIN: Final = re.compile(
     r"(?P<value>[^\s\"'`“”<>]{4,100})",
     re.IGNORECASE,
 )
+# A login page, a password policy and the password column of a table have no secret.
+_NO_NOUN: Final = (
+    r"(?=\s*(?:[.,;!?)\n]|\Z)|\s+(?:for|of|on|at|in|to|from|and|or|but|now|again|here|there|today|yesterday"
+    r"|everywhere|so|because|since|as|with|für|bei|zum|und|pour|de|et|para|en|y)\b)"
+)
 # "Tulip88 as the password"; "reset the login from Old12 to New34".
 _AS: Final = re.compile(
     r"(?<!\S)(?P<value>[^\s\"'`“”<>]{6,100})\s+(?:as|als|comme|como)\s+"
-    rf"(?:(?:the|my|our|its|das|le|la)\s+)?(?:{_WHAT}|{_ELSEWHERE})\b",
+    rf"(?:(?:the|my|our|its|das|le|la)\s+)?(?:{_WHAT}|{_ELSEWHERE})\b{_NO_NOUN}",
     re.IGNORECASE,
 )
 _CHANGED: Final = re.compile(
-    rf"\b(?:chang|reset|rotat|updat)\w*\s[^\n.:;=!?]{{0,40}}?\b(?:log-?in|{_WHAT})\b[^\n.:;=!?]{{0,40}}?"
+    rf"\b(?:chang|reset|rotat|updat)\w*\s[^\n.:;=!?]{{0,40}}?\b(?:log-?in|{_WHAT})\b{_NO_NOUN}[^\n.:;=!?]{{0,40}}?"
     r"(?:\sfrom\s+(?P<old>[^\s\"'`“”<>]{6,100}))?\s+to\s+(?P<value>[^\s\"'`“”<>]{6,100})",
     re.IGNORECASE,
 )
