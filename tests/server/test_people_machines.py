@@ -171,3 +171,15 @@ def test_people_of_a_file_come_to_the_server_and_back(server: Server, tmp_path: 
         assert People(house.home).with_token(token) is not None
         config.write_text(f'database = "{url}"\n')
         house.run("user", "remove", "came_ann", "--yes")
+
+
+@requirement("people:machines")
+def test_people_whose_files_are_elsewhere_are_listed(server: Server) -> None:
+    with household() as house:
+        house.add("kept_ann")
+        (house.home / "config.toml").write_text(f'database = "{server.database("kept")}"\n')
+        house.run("user", "list")
+        with elsewhere(house) as other:
+            shutil.copy(house.home / "config.toml", other.home)
+            (found,) = json.loads(other.run("user", "list", "--json"))
+            assert (found["name"], found["usd_today"]) == ("kept_ann", None)
