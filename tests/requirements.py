@@ -545,7 +545,7 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(10, "memory:access:recency", "seed-0 scoring", "The recency that moves a score counts from the last use, as in seed-0, or a decision says why not."),
     built(3, "memory:tiers:defaults", "seed-0 tiers", "short_term decays by 0.02 a cycle and starts at 0.5-0.6; long_term decays by 0.005 and starts at 0.8-0.9."),
     built(3, "memory:decay:when-read", "DESIGN 5", "Decay is computed when read; no request updates every row."),
-    built(3, "memory:decay:floor", "seed-0 tiers", "Below priority 0.05 a memory is no longer surfaced, but search still finds it; one of importance 5 does not fall below."),
+    built(3, "memory:decay:floor", "seed-0 tiers", "Below priority 0.05 a memory is no longer surfaced, but search still finds it; one of importance 5 is shown all the same."),
     built(3, "memory:decay:cycle", "DESIGN 5", "A cycle is a day, or a chat request with decay_cycle = request."),
     built(3, "memory:decay:reinforced", "DESIGN 5", "Using a memory reinforces it."),
     built(12, "memory:decay:archive", "seed-2 §9.3", "Old memories that are never used fade: they are not shown, can be listed, and return when they are used."),

@@ -26,6 +26,7 @@ from satchel.runtime.lines import counted
 from satchel.runtime.options import chosen_option
 from satchel.runtime.tool_display import describe_call, describe_progress, show_observation
 from satchel.sessions.view import ToolCall
+from satchel.tools.builtin.jobs import is_users
 from satchel.tools.visible import visible
 from satchel.tui.markdown import first_settled, laid_out
 from satchel.tui.plain_text import plain
@@ -306,7 +307,7 @@ class CallLine(Static):
 
     def _lines(self) -> list[RenderableType]:
         call = self._call
-        if call.result is None or call.refusal is not None or not call.result.round:
+        if call.result is None or call.refusal is not None or is_users(call.result.call_id):
             return []  # what the user runs by its name, the command prints itself
         return [
             Text(plain(line.text[:400]), style=_LINE_STYLES[line.style], no_wrap=True, overflow="ellipsis")

@@ -30,7 +30,7 @@ FLOOR = 0.05
 """The priority below which a memory stops surfacing (seed-0)."""
 
 LASTING_IMPORTANCE = 5
-"""The importance from which a memory doesn't fall below the floor: an allergy matters, however old it is."""
+"""The importance from which a memory below the floor is shown all the same: an allergy matters, however old it is."""
 
 EPISODE_DECAY_RATE = 0.001
 """Of what was said, word for word: it is the record that facts rest on, and all there is where no language model
@@ -53,8 +53,7 @@ def priority_now(record: MemoryRecord, now: datetime) -> float:
 
     Use reinforces: it begins the count anew. `repository.fading` counts chat requests too.
     """
-    least = FLOOR if record.importance >= LASTING_IMPORTANCE else 0.0
-    return max(least, record.priority - record.decay_rate * cycles_since(record, now))
+    return max(0.0, record.priority - record.decay_rate * cycles_since(record, now))
 
 
 def recency_weight(age_days: float) -> float:

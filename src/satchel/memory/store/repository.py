@@ -621,7 +621,9 @@ def _filtered(query: Select[Any], space: int, wanted: CheckedFilters) -> Select[
         )
     if "faded" in wanted:
         left, query_of = _left(space, wanted["now"], by_request=wanted["by_request"])
-        there = memories.c.rid.in_(query_of.where(left < FLOOR, _kept.c.space_id == space))
+        there = memories.c.rid.in_(
+            query_of.where(left < FLOOR, _kept.c.importance < LASTING_IMPORTANCE, _kept.c.space_id == space)
+        )
         query = query.where(there if wanted["faded"] else not_(there))
     if "tags" in wanted:
         # Counted, because a condition for each of a thousand tags would be too deep for SQLite's parser.
@@ -778,8 +780,6 @@ def _left(space: Any, at: Any, *, by_request: bool) -> tuple[ColumnElement[Any],
     else:
         passed = (at - func.coalesce(uses.c.last_accessed, _kept.c.created_at)) / literal(_DAY_MICROS)
     left = _kept.c.priority - _kept.c.decay_rate * case((passed > 0, passed), else_=0)
-    lasts = and_(_kept.c.importance >= LASTING_IMPORTANCE, left < FLOOR)
-    left = case((lasts, literal(FLOOR)), else_=left)
     return left, select(_kept.c.rid).outerjoin_from(_kept, uses, uses.c.rid == _kept.c.rid)
 
 
@@ -807,9 +807,12 @@ def fading(
 def faded_rids(
     connection: Connection, space: int, among: Sequence[int], *, at: int, by_request: bool
 ) -> set[int]:
-    """The memories among these whose priority, after its decay since they were last used, is below the floor."""
+    """The memories among these whose priority, after its decay since they were last used, is below the floor, but for
+    those that matter most.
+    """
+    left = fading(connection, space, among, at=at, by_request=by_request)
     return {
-        one[0] for one in fading(connection, space, among, at=at, by_request=by_request) if one[3] < FLOOR
+        rid for rid, importance, _, priority in left if priority < FLOOR and importance < LASTING_IMPORTANCE
     }
 
 
