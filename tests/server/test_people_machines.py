@@ -12,8 +12,10 @@ import httpx2
 import psycopg
 import pytest
 
-from satchel.errors import Refused
+from satchel.config import load
+from satchel.errors import Refused, StorageUnreachable
 from satchel.runtime.people import People
+from satchel.runtime.person_homes import has_people
 from tests.postgresql import Server, server_of
 from tests.requirements import requirement
 from tests.server.browsers import HTML
@@ -59,7 +61,8 @@ def test_two_front_doors_serve_the_same_people(server: Server) -> None:
             headers = {"authorization": here.headers["authorization"]}
             with other.client(**headers) as there:
                 # Her folder and process are made there when she comes, with the key of her hashes.
-                assert not (other.home / "users").exists()
+                assert not [*(other.home / "users").iterdir()]
+                _away_is_not_nobody(other)
                 assert "marzipan" in there.get("/api/memories").text
                 found = chat(there, "The owl.", session_id=id)
                 assert (text_of(found), found[-1].data["turn"]) == ("I see.", 2)
@@ -98,6 +101,15 @@ def test_two_front_doors_serve_the_same_people(server: Server) -> None:
             ]
             assert People(house.home, url).get("mach_ann").number == number + 1
             other.run("user", "remove", "mach_ann", "--yes")
+
+
+def _away_is_not_nobody(other: Household) -> None:
+    """A door that starts while the server is away must not take its home for that of one person."""
+    settings = load(
+        {**other.environ, "SATCHEL_DATABASE": "postgresql://nobody@127.0.0.1:1/none"}, cwd=Path("/")
+    )
+    with pytest.raises(StorageUnreachable):
+        has_people(settings)
 
 
 def _what_one_door_does_holds_at_the_other(house: Household, other: Household, there: httpx2.Client) -> None:
@@ -171,3 +183,15 @@ def test_people_of_a_file_come_to_the_server_and_back(server: Server, tmp_path: 
         assert People(house.home).with_token(token) is not None
         config.write_text(f'database = "{url}"\n')
         house.run("user", "remove", "came_ann", "--yes")
+
+
+@requirement("people:machines")
+def test_people_whose_files_are_elsewhere_are_listed(server: Server) -> None:
+    with household() as house:
+        house.add("kept_ann")
+        (house.home / "config.toml").write_text(f'database = "{server.database("kept")}"\n')
+        house.run("user", "list")
+        with elsewhere(house) as other:
+            shutil.copy(house.home / "config.toml", other.home)
+            (found,) = json.loads(other.run("user", "list", "--json"))
+            assert (found["name"], found["usd_today"]) == ("kept_ann", None)

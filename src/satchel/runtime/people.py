@@ -100,7 +100,7 @@ class _Shared:
         self._hasher = WordHasher(home / KEY_FILE)
 
     def secret(self, purpose: str) -> str:
-        return self._hasher.derived(purpose)
+        return self._hasher.key_for(purpose).hex()
 
     def read(self) -> tuple[object, Callable[[], dict[str, Any]]]:
         version, records = self._records.read()

@@ -411,11 +411,11 @@ def used_mb(home: Path, person: Person) -> float:
 
 def usd_today(settings: Settings, person: Person, *, day: str) -> float | None:
     """What a person has spent today in dollars, where prices are known; None if it can't be found out."""
-    code, output, _ = run_for(settings, person, "satchel", "usage", "--json", "--days", "1")
     try:
+        code, output, _ = run_for(settings, person, "satchel", "usage", "--json", "--days", "1")
         rows = json.loads(output) if not code else None
         return None if rows is None else sum(row.get("cost_usd") or 0 for row in rows if row["day"] == day)
-    except (ValueError, TypeError, KeyError, AttributeError):
+    except (ConfigError, ValueError, TypeError, KeyError, AttributeError):
         return None
 
 

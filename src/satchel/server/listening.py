@@ -25,6 +25,7 @@ from satchel.config import ServerSettings, Settings, mask_text
 from satchel.errors import ConfigError, UsageError
 from satchel.runtime import Satchel
 from satchel.runtime.lines import counted
+from satchel.runtime.people import USERS
 from satchel.runtime.person_homes import folder_of, people_of, separation, settle
 from satchel.runtime.person_processes import PersonProcesses
 from satchel.runtime.serving import DOOR_FILE, HOOKS_FILE, SERVE_FILE, announced, ensure_token
@@ -151,6 +152,7 @@ async def serve_people(
     """
     server_settings, home, clock = settings.server, settings.home, SystemClock()
     people = people_of(settings)
+    (home / USERS).mkdir(mode=0o700, exist_ok=True)  # it says that there are people, while the server is away
     for person in people.all().values():
         if (
             not people.is_shared or folder_of(home, person).exists()

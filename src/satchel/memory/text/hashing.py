@@ -35,10 +35,6 @@ class WordHasher:
         """What the key is recognised by, without telling it."""
         return self._mac("mark", "")[:32]
 
-    def derived(self, purpose: str) -> str:
-        """A secret that follows from the key, as 64 hexadecimal digits."""
-        return self._mac("derived", purpose)
-
     def content(self, text: str) -> str:
         """Hash a memory's words, as hexadecimal digits."""
         return self._mac("content", text)
@@ -56,7 +52,7 @@ class WordHasher:
 
     def key_for(self, purpose: str) -> bytes:
         """Another key, of 32 bytes, for all who have this one."""
-        return bytes.fromhex(self._mac("key", purpose))
+        return bytes.fromhex(self._mac("derived", purpose))
 
     def _mac(self, purpose: str, text: str) -> str:
         return hmac.new(self._key, f"{purpose}\0{text}".encode(), hashlib.sha256).hexdigest()
