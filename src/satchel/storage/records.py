@@ -19,6 +19,12 @@ __all__ = ["Records"]
 
 _CONNECT: Final = {"autocommit": True, "connect_timeout": 10, "tcp_user_timeout": 10_000}
 """A server that is cut off is given up after ten seconds (tcp_user_timeout is in milliseconds)."""
+_MADE_BY_ANOTHER: Final = (
+    psycopg.errors.UniqueViolation,
+    psycopg.errors.DuplicateObject,
+    psycopg.errors.DuplicateTable,
+)
+"""What CREATE TABLE IF NOT EXISTS says of a table that somebody else makes at the same time."""
 _COLUMNS: Final = "(name TEXT PRIMARY KEY, value TEXT, version BIGINT NOT NULL UNIQUE)"
 
 
@@ -66,7 +72,7 @@ class Records:
         self.read()
         with self._lock, self._connected() as connection:
             run = SQL("CREATE TABLE IF NOT EXISTS {} " + _COLUMNS).format(self._table)
-            with suppress(psycopg.errors.UniqueViolation):  # two make it at the same time
+            with suppress(*_MADE_BY_ANOTHER):
                 connection.execute(run)
             with connection.transaction():
                 connection.execute(SQL("LOCK TABLE {} IN SHARE ROW EXCLUSIVE MODE").format(self._table))
