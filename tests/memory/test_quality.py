@@ -215,3 +215,29 @@ async def test_a_message_all_of_whose_words_stand_in_one_memory_is_shown_it(mini
         (hit,) = (await memory.surface("What does Ottokar hate?")).memories
         assert hit.memory.content == bees
         assert not await memory.surface("Does honey go bad?")
+
+
+@requirement("memory:search:no-waiting")
+async def test_a_store_that_is_half_embedded_finds_more_than_words_alone_do(minilm_home: Path) -> None:
+    facts = read("facts")
+    async with Memory.open(":memory:", home=minilm_home, embed_within_s=0, back_fill=False) as memory:
+        name_of = await store(memory, facts["entries"])
+
+        async def found(mode: Any) -> float:
+            """The mean of 1 divided by the place of the first that answers."""
+            total = 0.0
+            for query in facts["queries"]:
+                hits = await memory.search(query["query"], limit=10, mode=mode)
+                names = [name_of[hit.memory.id] in query["evidence"] for hit in hits]
+                total += 1 / (names.index(True) + 1) if any(names) else 0
+            return total / len(facts["queries"])
+
+        by_words = await found("lexical")
+        dense = memory._space.dense
+        assert dense is not None
+        await dense.open()
+        await dense.fill(limit=len(name_of) // 2)
+        half = await found("hybrid")
+        assert memory.degraded is not None
+        await dense.fill()
+        assert by_words < half < await found("hybrid")

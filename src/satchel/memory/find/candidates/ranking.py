@@ -136,10 +136,10 @@ def rank(
     if cosine is not None and mode == "dense":
         parts["meaning"] = np.maximum(np.nan_to_num(cosine[rows]), 0)
     elif cosine is not None:
-        parts["meaning"] = _meaning(cosine[rows], every, index.passage_counts(rows))
+        parts["meaning"] = _meaning(cosine[rows], every, index.passage_counts(rows), parts["words"])
     if mode != "dense":
         if tokens is not None and mode == "hybrid":
-            parts |= _token_parts(index, question, rows, previous, gate, tokens, read)
+            parts |= _token_parts(index, question, rows, previous, gate, tokens, read, parts["words"])
         else:
             # The share of the question's words in a question right before each row.
             parts["echo"] = gate * _share_of_words(
@@ -191,13 +191,17 @@ def _signals(
     return signals | {f"times_{name}": round(by, 6) for name, by in zip(FACTORS, factors, strict=False)}
 
 
-def _fill_unknown(values: Any, known: Any) -> Any:
-    """Replace unknown values by the mean, so that rows that aren't embedded yet have neither an advantage nor a
-    disadvantage.
+def _fill_unknown(values: Any, known: Any, words: Any) -> Any:
+    """Replace unknown values by what rows that share as many words with the question have, by a straight line through
+    the known ones: rows that aren't embedded yet have no disadvantage against rows whose words say less.
     """
-    if known.all():
-        return values
-    return np.where(known, values, values[known].mean() if known.any() else 0.0).astype(np.float32)
+    if known.all() or not known.any():
+        return np.where(known, values, 0.0).astype(np.float32)
+    given, of_words = values[known], words[known]
+    mean, middle = given.mean(), of_words.mean()
+    spread = of_words - middle
+    slope = max(float(spread @ (given - mean)), 0.0) / max(float(spread @ spread), 1e-9)
+    return np.where(known, values, mean + slope * (words - middle)).astype(np.float32)
 
 
 def _token_parts(
@@ -208,6 +212,7 @@ def _token_parts(
     gate: Floats,
     tokens: TokenVectors,
     read: Callable[[Sequence[int]], Mapping[int, bytes]],
+    words: Floats,
 ) -> dict[str, Any]:
     needed = distinct(np.concatenate([rows, previous[previous >= 0]]))
     bags = index.bags(needed, read)
@@ -218,7 +223,7 @@ def _token_parts(
         previous=np.where(previous >= 0, np.searchsorted(needed, previous), -1),
         gate=gate,
     )
-    return {"match": _fill_unknown(found.match, found.known), "asked": found.asked}
+    return {"match": _fill_unknown(found.match, found.known, words), "asked": found.asked}
 
 
 def _share_of_words(index: Index, stems: Sequence[int], contain: Callable[[int], Any]) -> Any:
@@ -241,7 +246,7 @@ def _share_of_best(index: Index, stems: Sequence[int], lexical: Floats) -> Any:
     return lexical / np.float32(max(sum(rarity(index, stem) for stem in stems) * (K1 + 1), 1e-9))
 
 
-def _meaning(cosine: Floats, every: Any, passages: Ints) -> Any:
+def _meaning(cosine: Floats, every: Any, passages: Ints, words: Floats) -> Any:
     """How far the cosine of each row's best passage stands out, at most 1; below 0 if it is less than the mean of all.
 
     The best of many passages is nearer by chance than a single one. What n unrelated passages reach by chance, the
@@ -254,7 +259,7 @@ def _meaning(cosine: Floats, every: Any, passages: Ints) -> Any:
     variance = (float(every @ every) + _PRIOR_TEXTS * _PRIOR_COSINE**2) / count - mean**2
     by_chance = min(math.sqrt(max(variance, 0.0)), _MAX_SPREAD) * np.sqrt(2 * np.log(passages))
     above = (cosine - mean - by_chance) / max(1 - mean, 1e-3)
-    return _fill_unknown(above.astype(np.float32), ~np.isnan(above))
+    return _fill_unknown(above.astype(np.float32), ~np.isnan(above), words)
 
 
 def _cues(cosines: Floats) -> Floats:
