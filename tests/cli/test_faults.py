@@ -4,6 +4,7 @@ that is wrong.
 
 from __future__ import annotations
 
+import gzip
 import json
 import shutil
 import subprocess
@@ -123,13 +124,36 @@ def damage(home: Path, fault: str) -> None:
             database.write_bytes(b"")
         case "malformed":
             database.write_bytes(b"SQLite format 3\0" + b"\x5a" * 40_000)
+        case "without its end":
+            # As it was before the last turn, which its write-ahead log had.
+            for end in ("-wal", "-shm"):
+                database.with_name(database.name + end).unlink(missing_ok=True)
+            shutil.copyfile(home.parent / "before.db", database)
+        case "without a journal":
+            for journal in home.glob("journal/*"):
+                journal.unlink()
+        case "compressed":
+            lines = log.read_bytes().splitlines(keepends=True)
+            log.write_bytes(b"".join(gzip.compress(line) for line in lines)[:-20])
         case _:
             first, second, *rest = log.read_bytes().splitlines(keepends=True)
             spoilt = second[: len(second) // 2] if fault == "cut" else b"\0" * len(second)
             log.write_bytes(b"".join((first, spoilt, b"\n", *rest)))
 
 
-@pytest.mark.parametrize("fault", ["missing", "empty", "malformed", "cut", "NULs"])
+@pytest.mark.parametrize(
+    "fault",
+    [
+        "missing",
+        "empty",
+        "malformed",
+        "without its end",
+        "without a journal",
+        "cut",
+        "NULs",
+        "compressed",
+    ],
+)
 async def test_what_befalls_a_database_or_a_log_is_said_by_doctor_and_nothing_acknowledged_is_lost(
     tmp_path: Path, fault: str
 ) -> None:
@@ -138,15 +162,18 @@ async def test_what_befalls_a_database_or_a_log_is_said_by_doctor_and_nothing_ac
         await run("memory", "add", "Ann keeps beehives")
         gone = (await run("memory", "add", "Ann was in marker7777")).out.strip()
         await run("memory", "forget", gone, "--yes")
+        shutil.copyfile(tmp_path / "home/satchel.db", tmp_path / "before.db")
         assert (await run("ask", "My cat is called Moritz")).code == 0
         damage(tmp_path / "home", fault)
         doctor = await run("doctor")
         is_database = fault in ("missing", "empty", "malformed")
-        assert (doctor.code == 1) == is_database, doctor.out
-        if is_database:
+        assert (doctor.code == 1) == (is_database or fault == "without its end"), doctor.out
+        if fault == "without its end":
+            assert "The database lacked 2 memories" in doctor.out
+        elif is_database:
             assert "satchel memory rebuild" in doctor.out
             assert (await run("memory", "rebuild")).code == 0
-        else:
+        elif fault in ("cut", "NULs", "compressed"):
             assert ".jsonl" in doctor.out
         listed = {one["content"] for one in (await run("memory", "list", "--json")).json}
     assert {"Ann keeps beehives", "My cat is called Moritz"} <= listed
