@@ -706,10 +706,11 @@ def _loss(home: Path) -> Notice | None:
 
 
 def _read_back(rebuilt: Rebuilt) -> Notice:
-    text = (
-        f"The database lacked {counted(rebuilt.memories, 'memory', 'memories')} and "
-        f"{counted(rebuilt.changes, 'correction')} that the journal has. They were read back."
-    )
+    lacked = [
+        *([counted(rebuilt.memories, "memory", "memories")] if rebuilt.memories else []),
+        *([counted(rebuilt.changes, "correction")] if rebuilt.changes else []),
+    ]
+    text = f"The database lacked {' and '.join(lacked)}, which the journal has. All was read back."
     return Notice(part="memory", text=text)
 
 
