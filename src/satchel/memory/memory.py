@@ -26,20 +26,15 @@ from satchel.memory.find.two_arms import arms_of
 from satchel.memory.journal import MemoryJournal
 from satchel.memory.records import (
     Context,
-    Discretion,
     Episode,
     Hit,
-    Kind,
     MemoryRecord,
-    MemoryType,
     Mode,
     Moment,
     Recall,
     Receipt,
     Stats,
     StoredDocument,
-    Tier,
-    Trust,
 )
 from satchel.memory.show import agenda, profile
 from satchel.memory.show.agenda import AGENDA_TOKENS, Agenda
@@ -49,8 +44,8 @@ from satchel.memory.show.profile import ID_CHARS, LATELY, PROFILE_TOKENS, Profil
 from satchel.memory.show.surface import Showing, Surface
 from satchel.memory.spheres import clean_spheres
 from satchel.memory.store import graph, history, lifecycle, page_rows, repository, spending, statement_rows
-from satchel.memory.store.capture import Capture, NewMemory
-from satchel.memory.store.checking import clean, clean_tags, one_of, printable
+from satchel.memory.store.capture import Capture
+from satchel.memory.store.checking import Edits, NewFields, clean, clean_tags, one_of, printable
 from satchel.memory.store.claims import Claims
 from satchel.memory.store.counts import DayCount, TagCount, Ways, read_days, read_tags, read_ways
 from satchel.memory.store.decay import DecayCycle
@@ -59,7 +54,6 @@ from satchel.memory.store.filters import Filters
 from satchel.memory.store.forgetting import forget, has_unkeyed, rekey, release
 from satchel.memory.store.graph import Edge, Related, Successor
 from satchel.memory.store.history import Change
-from satchel.memory.store.lifecycle import Edits
 from satchel.memory.store.marks import Rebuilt
 from satchel.memory.store.page_lines import PageVersion
 from satchel.memory.store.space import Space
@@ -253,57 +247,12 @@ class Memory:
 
     # Storing.
 
-    async def add(
-        self,
-        content: str,
-        *,
-        tags: Iterable[str] = (),
-        tier: Tier = "long_term",
-        kind: Kind = "fact",
-        memory_type: MemoryType = "general",
-        importance: int = 3,
-        priority: float | None = None,
-        decay_rate: float | None = None,
-        speaker: str = "",
-        said_at: Moment | None = None,
-        valid_from: Moment | None = None,
-        valid_to: Moment | None = None,
-        session: str | None = None,
-        turn: int | None = None,
-        quote: str | None = None,
-        trust: Trust = "user",
-        cues: Iterable[str] = (),
-        discretion: Discretion = "open",
-        kept_from: str = "",
-        spheres: Iterable[str] = (),
-    ) -> str:
+    async def add(self, content: str, **fields: Unpack[NewFields]) -> str:
         """Store one memory, word for word.
 
         Args:
             content: Up to 16 million characters. NUL characters and lone surrogates become U+FFFD.
-            tags: More words to find it by.
-            tier: How long it is meant to matter.
-            kind: What it is.
-            memory_type: What it is about.
-            importance: 1 (trivial) to 5 (critical).
-            priority: 0 to 1; None takes the tier's own.
-            decay_rate: What the priority loses a day, 0 to 1; None takes the tier's own.
-            speaker: Who said it.
-            said_at: When; None takes the clock's time. A time without an offset is local.
-            valid_from: From when on it holds.
-            valid_to: Until when it holds.
-            session: The conversation that it comes from.
-            turn: The exchange in it.
-            quote: The words in it that it rests on.
-            trust: Whose words they are.
-            cues: Up to six situations in which it will matter, a few words each, such as "choosing a restaurant": a
-                request that doesn't mention it finds it by them. They are never shown. What comes from outside has
-                none.
-            discretion: Whether a model may be shown it unasked ("open"), only when the user asks about it
-                ("confidential"), or not at all ("withheld").
-            kept_from: From whom it is kept, in words.
-            spheres: To which parts of the user's life it belongs: health, love, family, money, work, belief, leisure,
-                home, or "person:NAME". Empty shows it whatever a message is about.
+            fields: What else is known of it, see `NewFields`.
 
         Returns:
             Its id. It is in the store when this returns.
@@ -311,30 +260,7 @@ class Memory:
         Raises:
             UsageError: A value is empty, out of range or unknown, or its source was forgotten.
         """
-        id = await self._capture.add(
-            NewMemory(
-                content=content,
-                tags=tags,
-                kind=kind,
-                tier=tier,
-                memory_type=memory_type,
-                importance=importance,
-                priority=priority,
-                decay_rate=decay_rate,
-                speaker=speaker,
-                said_at=said_at,
-                valid_from=valid_from,
-                valid_to=valid_to,
-                session=session,
-                turn=turn,
-                quote=quote,
-                trust=trust,
-                cues=cues,
-                discretion=discretion,
-                kept_from=kept_from,
-                spheres=spheres,
-            )
-        )
+        id = await self._capture.add(content, **fields)
         self._upkeep.stored()
         return id
 

@@ -25,7 +25,6 @@ from satchel.memory.distill.checking import CheckedFact, check, find_quote
 from satchel.memory.distill.records import DistillReport, DistillStatus, Outcome, WindowResult
 from satchel.memory.distill.windows import EpisodePart, Stretch, Window, stretches_of
 from satchel.memory.records import TRUST_RANK, FactTime, Hit, MemoryRecord, Tier
-from satchel.memory.store.capture import NewMemory
 from satchel.memory.store.page_lines import PageFacts
 from satchel.memory.store.repository import MemoryDraft
 from satchel.memory.store.spending import Asked, add_usage
@@ -339,32 +338,30 @@ class Distiller:
         )
         digest = hashlib.sha256((place + " ".join(fact.content.lower().split())).encode()).hexdigest()
         return await self._capture.draft(
-            NewMemory(
-                id="f" + digest[:16],
-                content=fact.content,
-                tags=_normalised(proposal.tags),
-                tier=_tier_of(fact.time),
-                memory_type=proposal.memory_type,
-                importance=max(proposal.importance, _PROFILE_IMPORTANCE)
-                if proposal.section in _OF_PROFILE and fact.trust == "user"
-                else proposal.importance,
-                speaker=source.speaker,
-                said_at=source.said_at,
-                valid_from=fact.valid_from,
-                valid_to=fact.valid_to,
-                time=fact.time,
-                session=source.session or None,
-                turn=source.turn if source.session else None,
-                quote=fact.quote,
-                trust=fact.trust,
-                cues=proposal.cues,
-                discretion="confidential" if proposal.is_confidential else "open",
-                # The user reads why: only words that were said.
-                kept_from=proposal.confidential
-                if any(find_quote(proposal.confidential, piece.text) for piece in window.pieces)
-                else "",
-                spheres=proposal.spheres,
-            )
+            fact.content,
+            id="f" + digest[:16],
+            tags=_normalised(proposal.tags),
+            tier=_tier_of(fact.time),
+            memory_type=proposal.memory_type,
+            importance=max(proposal.importance, _PROFILE_IMPORTANCE)
+            if proposal.section in _OF_PROFILE and fact.trust == "user"
+            else proposal.importance,
+            speaker=source.speaker,
+            said_at=source.said_at,
+            valid_from=fact.valid_from,
+            valid_to=fact.valid_to,
+            time=fact.time,
+            session=source.session or None,
+            turn=source.turn if source.session else None,
+            quote=fact.quote,
+            trust=fact.trust,
+            cues=proposal.cues,
+            discretion="confidential" if proposal.is_confidential else "open",
+            # The user reads why: only words that were said.
+            kept_from=proposal.confidential
+            if any(find_quote(proposal.confidential, piece.text) for piece in window.pieces)
+            else "",
+            spheres=proposal.spheres,
         )
 
 

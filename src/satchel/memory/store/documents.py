@@ -12,7 +12,7 @@ from sqlalchemy import func, select
 from satchel.errors import NotFound
 from satchel.memory.records import Moment, StoredDocument, document_path, document_source
 from satchel.memory.store import forgetting, repository
-from satchel.memory.store.capture import Capture, NewMemory
+from satchel.memory.store.capture import Capture
 from satchel.memory.store.micros import to_micros
 from satchel.memory.store.tables import memories
 
@@ -66,15 +66,13 @@ async def put(
         )
         head = f"{where} ({name}, page {page})" if page is not None else f"{where} ({name})"
         draft = await capture.draft(
-            NewMemory(
-                content=f"{head}\n{text}",
-                speaker=title,
-                said_at=written_at,
-                session=source,
-                turn=page if page is not None else part,
-                position=at,
-                trust="outside",
-            )
+            f"{head}\n{text}",
+            speaker=title,
+            said_at=written_at,
+            session=source,
+            turn=page if page is not None else part,
+            position=at,
+            trust="outside",
         )
         if draft is not None:
             drafts.append(draft)

@@ -26,7 +26,7 @@ from satchel.memory.store.history import (
     write_change,
 )
 from satchel.memory.store.micros import to_micros
-from satchel.memory.store.repository import among, count_up, place_hash, space_changed
+from satchel.memory.store.repository import among, count_up, place_hash, space_changed, words_hash
 from satchel.memory.store.tables import (
     changes,
     earlier_words,
@@ -597,20 +597,13 @@ def _delete(
 
 
 def _tombstone(row: Any, space: int, at: int, changed: int, hasher: WordHasher | None) -> dict[str, Any]:
-    session, turn, position = row.source_session, row.source_turn, row.source_position
-    if hasher is None:  # the row tells other processes what to take out of their indexes, and refuses nothing
-        session = None
-    # What was said has a place of its own, and nothing else is stored there. Whoever counts places again may give the
-    # same words the next one, so words are known within their turn too; the session's later turns may repeat them
-    # ("Yes, please."). Several facts may come from one turn: they are known by their words in the whole session.
-    placed = session is not None and turn is not None and position is not None
+    place = row.source_session, row.source_turn, row.source_position
+    # Without a hasher, the row tells other processes what to take out of their indexes, and refuses nothing.
     return {
         "rid": row.rid,
         "space_id": space,
-        "place_hash": place_hash(session, turn, position) if placed else None,
-        "words_hash": None
-        if session is None or hasher is None
-        else hasher.words(session, row.content, turn=turn if placed else None),
+        "place_hash": None if hasher is None or None in place else place_hash(*place),
+        "words_hash": None if hasher is None else words_hash(hasher, row._mapping),
         "forgotten_at": at,
         "changed": changed,
     }

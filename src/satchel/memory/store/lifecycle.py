@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypedDict
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from sqlalchemy import bindparam, select
 
 from satchel.errors import Refused, UsageError
-from satchel.memory.records import TRUST_RANK, Discretion, MemoryRecord, MemoryType, Tier, Trust
+from satchel.memory.records import TRUST_RANK, MemoryRecord, Trust
 from satchel.memory.spheres import MOST_SPHERES
 from satchel.memory.store import checking, graph, page_rows, repository, statement_rows
+from satchel.memory.store.checking import Edits
 from satchel.memory.store.cues import cues_of
 from satchel.memory.store.discretion_rows import as_asked_elsewhere, as_asked_in
 from satchel.memory.store.filters import CheckedFilters
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
 __all__ = [
     "AGENT",
     "USER",
-    "Edits",
     "Relating",
     "checked",
     "checked_weight",
@@ -67,44 +66,6 @@ Relating: TypeAlias = Literal["corrects", "elaborates"]
 """What an extractor can say of a newer fact and an older one."""
 
 
-class Edits(TypedDict, total=False):
-    """Fields of a memory that are to change; what is left out or None stays as it is, but an end or a beginning of
-    None is removed.
-
-    Attributes:
-        content: Its new words.
-        tags: All its tags.
-        tier: Also sets the tier's own priority and rate of decay, where none is given.
-        memory_type: What it is about.
-        importance: 1 to 5.
-        priority: 0 to 1.
-        decay_rate: 0 to 1.
-        speaker: Who said it.
-        said_at: When.
-        valid_from: From when on it holds; None removes it.
-        valid_to: Until when it holds; None removes it.
-        discretion: "open", "confidential" to show it only when the user asks about it, or "withheld" to show it to no
-            model.
-        kept_from: From whom, in words.
-        spheres: All its spheres; see `Memory.add`.
-    """
-
-    content: str | None
-    tags: Iterable[str] | None
-    tier: Tier | None
-    memory_type: MemoryType | None
-    importance: int | None
-    priority: float | None
-    decay_rate: float | None
-    speaker: str | None
-    said_at: datetime | None
-    valid_from: datetime | None
-    valid_to: datetime | None
-    discretion: Discretion | None
-    kept_from: str | None
-    spheres: Iterable[str] | None
-
-
 async def checked(space: Space, edits: Edits) -> dict[str, Any]:
     """The fields by the names of `history.state_of`; what is not given is not in it.
 
@@ -112,9 +73,7 @@ async def checked(space: Space, edits: Edits) -> dict[str, Any]:
         UsageError: A value is empty, out of range or unknown.
         TypeError: There is no such field.
     """
-    unknown = edits.keys() - Edits.__annotations__.keys()
-    if unknown:
-        raise TypeError(f"A memory has no field {min(unknown)!r} that can be changed.")
+    checking.refuse_unknown(edits, Edits, "field")
     fields: dict[str, Any] = {}
     # In their order here, so that a priority of one's own comes after that of the tier.
     for name in Edits.__annotations__:

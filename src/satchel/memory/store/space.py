@@ -95,8 +95,7 @@ class Space:
             UsageError: There is no such kind, tier or type.
             TypeError: There is no such filter.
         """
-        if unknown := given.keys() - Filters.__annotations__.keys():
-            raise TypeError(f"There is no filter {min(unknown)!r}.")
+        checking.refuse_unknown(given, Filters, "filter")
         found: Any = {**given, "tags": checking.clean_tags(given.get("tags") or ())}
         for name in ("since", "until", "as_of"):
             found[name] = self.aware(found.get(name))

@@ -29,6 +29,7 @@ from satchel.memory.store.repository import (
     requests_so_far,
     rids_by_id,
     space_changed,
+    words_hash,
     words_of,
 )
 from satchel.memory.store.tables import (
@@ -409,29 +410,27 @@ def _draft(
 ) -> MemoryDraft:
     # What was said when Satchel exported the file was obeyed then, and perhaps lifted since.
     is_new = memory.state is None and is_wishing(memory.kind, memory.trust, memory.speaker)
-    has_place = memory.turn is not None and memory.position is not None
+    row = {
+        **{name: getattr(memory, name) for name in _SAME},
+        "content": content,
+        "content_hash": content_hash(content),
+        "priority": PRIORITY[memory.tier] if memory.priority is None else memory.priority,
+        "decay_rate": DECAY_RATE[memory.tier] if memory.decay_rate is None else memory.decay_rate,
+        "source_session": memory.session,
+        "source_turn": memory.turn,
+        "source_position": memory.position,
+        "source_quote": quote,
+        "created_at": now if memory.state is None else memory.state.created_at,
+        "time": None if memory.time is None else json.dumps(as_json(memory.time)),
+    }
     return MemoryDraft(
         id=memory.id,
         tags=memory.tags,
         cues=cues,
-        words_hash=None
-        if memory.session is None
-        else hasher.words(memory.session, content, turn=memory.turn if has_place else None),
+        words_hash=words_hash(hasher, row),
         words=lexicon.read_text(content, memory.tags),
         wish=wish_of(content) if is_new else None,
-        row={
-            **{name: getattr(memory, name) for name in _SAME},
-            "content": content,
-            "content_hash": content_hash(content),
-            "priority": PRIORITY[memory.tier] if memory.priority is None else memory.priority,
-            "decay_rate": DECAY_RATE[memory.tier] if memory.decay_rate is None else memory.decay_rate,
-            "source_session": memory.session,
-            "source_turn": memory.turn,
-            "source_position": memory.position,
-            "source_quote": quote,
-            "created_at": now if memory.state is None else memory.state.created_at,
-            "time": None if memory.time is None else json.dumps(as_json(memory.time)),
-        },
+        row=row,
     )
 
 
