@@ -94,7 +94,8 @@ class Memory:
     """The memories of one user in one scope. Nothing of another user's or scope's is ever found or changed.
 
     What was acknowledged survives the death of the process. Every method raises `StorageError` where the store can't be
-    read or written; what was acknowledged before stays. Nothing is sent anywhere except to the embedder and the
+    read or written; what was acknowledged before stays. One that is told the id of a memory raises `NotFound` where
+    there is none with it. Nothing is sent anywhere except to the embedder and the
     models that were asked for. Several processes may have the same store open.
     """
 
@@ -805,11 +806,7 @@ class Memory:
         return await self._search.as_written(memories, self._space.aware(moment))
 
     async def get(self, id: str) -> MemoryRecord:
-        """Return one memory.
-
-        Raises:
-            NotFound: There is none with this id.
-        """
+        """Return one memory."""
         id = await self.full_id(id)
         found = await self._space.read(repository.records_by_id, [id])
         if id not in found:
@@ -881,7 +878,6 @@ class Memory:
             The change's id, for `undo`; None if nothing changed.
 
         Raises:
-            NotFound: There is no such memory.
             UsageError: A value is empty, out of range or unknown; nothing was changed.
         """
         fields = await lifecycle.checked(self._space, edits)
@@ -898,7 +894,6 @@ class Memory:
             The change's id, for `undo`; None if it was pinned already.
 
         Raises:
-            NotFound: There is no such memory.
             UsageError: It came from outside, or a hundred are pinned.
         """
         note = lifecycle.note_of(self._space)
@@ -909,9 +904,6 @@ class Memory:
 
         Returns:
             The change's id, for `undo`; None if it was not pinned.
-
-        Raises:
-            NotFound: There is no such memory.
         """
         note = lifecycle.note_of(self._space)
         return await self._space.write(lifecycle.pin, await self.full_id(id), note, pinned=False)
@@ -934,7 +926,6 @@ class Memory:
             The change's id, for `undo`; None if nothing changed.
 
         Raises:
-            NotFound: One of the two is not there.
             UsageError: They are the same, or the relation is empty, or the weight is out of range.
         """
         return await self._link(source, target, relation, lifecycle.checked_weight(weight), by, why)
@@ -942,11 +933,7 @@ class Memory:
     async def unlink(
         self, source: str, target: str, relation: str = "related", *, why: str = ""
     ) -> str | None:
-        """Remove an edge. Returns the change's id, or None if there was no such edge.
-
-        Raises:
-            NotFound: One of the two is not there.
-        """
+        """Remove an edge. Returns the change's id, or None if there was no such edge."""
         return await self._link(source, target, relation, None, lifecycle.USER, why)
 
     async def _link(
@@ -969,7 +956,6 @@ class Memory:
             The change's id; `undo` brings the older one back. None if nothing changed.
 
         Raises:
-            NotFound: One of the two is not there.
             UsageError: They are the same, or somebody said before that it is the other way round.
             Refused: `by` is not "user", and the newer one is not trusted enough: what comes from outside never ends
                 what the user or the agent said.
@@ -983,9 +969,6 @@ class Memory:
 
         Returns:
             The change's id, for `undo`.
-
-        Raises:
-            NotFound: There is no such memory.
         """
         note = lifecycle.note_of(self._space)
         return await self._space.write(lifecycle.keep, await self.full_id(id), note)
@@ -998,7 +981,6 @@ class Memory:
             Its id; and the changes in the order in which to undo them.
 
         Raises:
-            NotFound: One of them is not there.
             UsageError: They are fewer than two, or not all facts, or there are no words; nothing was changed.
         """
         fields = await lifecycle.checked(self._space, {"content": content})
@@ -1064,11 +1046,7 @@ class Memory:
         return await self._space.read(lifecycle.later, ids, now=now, holding=holding)
 
     async def edges(self, id: str) -> tuple[Edge, ...]:
-        """Return the edges that begin or end at a memory, the strongest first.
-
-        Raises:
-            NotFound: There is no such memory.
-        """
+        """Return the edges that begin or end at a memory, the strongest first."""
         return tuple(await self._space.read(graph.read_edges, await self.full_id(id)))
 
     async def related(
@@ -1079,7 +1057,6 @@ class Memory:
         `depth` is the most steps, 1 to 20; `relations` says which edges are followed, None follows all.
 
         Raises:
-            NotFound: There is no such memory.
             UsageError: The depth or the limit is out of range.
         """
         if not 1 <= depth <= _MAX_DEPTH or limit < 1:

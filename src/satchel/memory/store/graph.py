@@ -109,11 +109,7 @@ def successors(later: Later, records: Mapping[int, MemoryRecord]) -> tuple[Succe
 
 
 def read_edges(connection: Connection, space: int, id: str) -> list[Edge]:
-    """The edges that begin or end at a memory, the strongest first.
-
-    Raises:
-        NotFound: There is no such memory.
-    """
+    """The edges that begin or end at a memory, the strongest first."""
     rid = find_row(connection, space, id).rid
     sources, targets = memories.alias("sources"), memories.alias("targets")
     rows = connection.execute(
@@ -272,14 +268,7 @@ def walk(
     relations: Collection[str] | None,
     limit: int,
 ) -> list[Related]:
-    """Find what can be reached from a memory along edges in either direction: nearest first, then strongest.
-
-    `relations` None follows all edges; those with a weight of 0 are never followed. It stops when it has found `limit`
-    memories.
-
-    Raises:
-        NotFound: There is no such memory.
-    """
+    """Find what can be reached from a memory; see `Memory.related`. Edges with a weight of 0 are never followed."""
     start = find_row(connection, space, id).rid
     best: dict[int, tuple[int, float, str, int, bool]] = {start: (0, 1.0, "", start, True)}
     frontier = {start}

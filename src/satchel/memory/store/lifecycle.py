@@ -67,12 +67,7 @@ Relating: TypeAlias = Literal["corrects", "elaborates"]
 
 
 async def checked(space: Space, edits: Edits) -> dict[str, Any]:
-    """The fields by the names of `history.state_of`; what is not given is not in it.
-
-    Raises:
-        UsageError: A value is empty, out of range or unknown.
-        TypeError: There is no such field.
-    """
+    """The fields by the names of `history.state_of`; what is not given is not in it. See `Memory.edit`."""
     checking.refuse_unknown(edits, Edits, "field")
     fields: dict[str, Any] = {}
     # In their order here, so that a priority of one's own comes after that of the tier.
@@ -100,21 +95,13 @@ async def checked(space: Space, edits: Edits) -> dict[str, Any]:
 
 
 def note_of(space: Space, by: str = USER, why: str = "") -> ChangeNote:
-    """Who makes a change now, and what for.
-
-    Raises:
-        UsageError: `by` is empty.
-    """
+    """Who makes a change now, and what for."""
     who = checking.clean(by, "name of who changes it")[:200]
     return ChangeNote(at=space.now_micros(), who=who, why=checking.printable(why)[:2000])
 
 
 def checked_weight(weight: float) -> float:
-    """The weight of an edge.
-
-    Raises:
-        UsageError: It is not from 0 to 1.
-    """
+    """The weight of an edge, from 0 to 1."""
     if not math.isfinite(weight) or not 0 <= weight <= 1:
         raise UsageError(f"The weight is {weight:g}; it goes from 0 (no tie) to 1.")
     return float(weight)
@@ -208,17 +195,7 @@ def pin(connection: Connection, space: int, id: str, note: ChangeNote, *, pinned
 def edit(
     connection: Connection, space: int, id: str, fields: Mapping[str, Any], note: ChangeNote
 ) -> str | None:
-    """Change fields of a memory.
-
-    The fields have the names of `history.state_of`, and were checked.
-
-    Returns:
-        The change's id, or None where everything was so already.
-
-    Raises:
-        NotFound: There is no such memory.
-        UsageError: It would end to hold before it begins.
-    """
+    """Change fields of a memory, by the names of `history.state_of`, that were checked; see `Memory.edit`."""
     row = find_row(connection, space, id)
     now = state_of(connection, row)
     if now["time"] is not None and fields.get("content", now["content"]) != now["content"]:
@@ -245,15 +222,7 @@ def link(
     weight: float | None,
     note: ChangeNote,
 ) -> str | None:
-    """Set the weight of an edge, or take the edge away with a weight of None.
-
-    Returns:
-        The change's id, or None where everything was so already.
-
-    Raises:
-        NotFound: One of the two is not there.
-        UsageError: They are one and the same.
-    """
+    """Set the weight of an edge, or take the edge away with a weight of None; see `Memory.link`."""
     if source == target:
         raise UsageError(f"Memory {source} can't be tied to itself; nothing was changed.")
     begin, end = find_row(connection, space, source), find_row(connection, space, target)
@@ -269,18 +238,10 @@ def link(
 def supersede(
     connection: Connection, space: int, older: str, newer: str, note: ChangeNote, *, valid_to: int | None
 ) -> str | None:
-    """Let a newer memory take the place of an older one: an edge, and an end to the older one's validity.
+    """Let a newer memory take the place of an older one; see `Memory.supersede`.
 
     A `valid_to` of None takes the time from which the newer one holds: its `valid_from`, else when it was said, where
     that is later than the older one, else that of the note.
-
-    Returns:
-        The change's id; undoing it undoes both. None where it was so already.
-
-    Raises:
-        NotFound: One of the two is not there.
-        UsageError: They are the same, or somebody said before that it is the other way round.
-        Refused: The newer one is not trusted enough to end the older one; see `_may_end`.
     """
     if older == newer:
         raise UsageError(f"Memory {older} can't supersede itself; nothing was changed.")
@@ -322,11 +283,7 @@ _DISCRETIONS: Final = ("open", "confidential", "withheld")
 def merge(
     connection: Connection, space: int, ids: Sequence[str], content: str, note: ChangeNote
 ) -> tuple[str, list[str]]:
-    """Make one fact of several; see `Memory.merge`.
-
-    Returns:
-        The id of the one that stays, and the changes, the last first.
-    """
+    """Make one fact of several; see `Memory.merge`."""
     rows = [find_row(connection, space, id) for id in ids]
     begins, ends = ([getattr(row, name) for row in rows] for name in ("valid_from", "valid_to"))
     records = list(repository.records_by_id(connection, space, ids).values())
@@ -421,10 +378,6 @@ def relate(
 
     Returns:
         The relation of the edge that was written, or None if nothing changed.
-
-    Raises:
-        NotFound: One of the two is not there.
-        UsageError: They are the same, or a person has said otherwise.
     """
     if relation != "corrects":
         return relation if link(connection, space, newer, older, relation, 1.0, note) else None
