@@ -125,16 +125,7 @@ def read_edges(connection: Connection, space: int, id: str) -> list[Edge]:
         .where(or_(edges.c.source_rid == rid, edges.c.target_rid == rid))
         .order_by(edges.c.weight.desc(), edges.c.created_at, sources.c.id, targets.c.id, edges.c.relation)
     )
-    return [
-        Edge(
-            source=row.source,
-            target=row.target,
-            relation=row.relation,
-            weight=row.weight,
-            created_at=from_micros(row.created_at),
-        )
-        for row in rows
-    ]
+    return [Edge(**{**row._mapping, "created_at": from_micros(row.created_at)}) for row in rows]
 
 
 _SUPERSEDES = edges.c.relation == "supersedes"

@@ -17,6 +17,7 @@ from sqlalchemy import Connection, bindparam, delete, insert, or_, select, updat
 
 from satchel.errors import NotFound, UsageError
 from satchel.memory.records import Forgotten, MemoryRecord
+from satchel.memory.store.checking import Edits
 from satchel.memory.store.micros import from_micros, to_micros
 from satchel.memory.store.repository import (
     add_earlier_words,
@@ -49,22 +50,8 @@ __all__ = [
 
 _TIMES = ("said_at", "valid_from", "valid_to")
 _FIELDS = (
-    "content",
-    "tier",
-    "memory_type",
-    "importance",
-    "priority",
-    "decay_rate",
-    "speaker",
-    "said_at",
-    "said_offset_min",
-    "valid_from",
-    "valid_to",
-    "pinned",
-    "time",
-    "discretion",
-    "kept_from",
-    "spheres",
+    *(name for name in Edits.__annotations__ if name != "tags"),
+    *("said_offset_min", "pinned", "time"),
 )
 _WRITTEN = frozenset({"content", "tags", "speaker", "tier", "memory_type", "importance"})
 """Fields that an edit changes and that are shown with a memory."""
