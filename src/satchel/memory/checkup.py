@@ -42,8 +42,6 @@ from satchel.wording import counted
 if TYPE_CHECKING:
     from satchel.memory.store.space import Space
 
-__all__ = ["Checkup", "Repaired", "TakenOut", "check", "checkup_to_json", "repair"]
-
 _SLICE = 500
 _DAY_MICROS = 86_400_000_000
 _EARLIEST = -(70 * 365 * _DAY_MICROS)

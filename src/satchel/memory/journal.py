@@ -31,8 +31,6 @@ from satchel.memory.store.tables import changes, distill_windows, memories, page
 if TYPE_CHECKING:
     from satchel.memory.store.space import Space
 
-__all__ = ["FOLDER", "MemoryJournal"]
-
 FOLDER: Final = "journal"
 """In SATCHEL_HOME."""
 _NAMES: Final = ("id", "memory_id", "other_id", "source", "target")

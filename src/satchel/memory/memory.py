@@ -81,8 +81,6 @@ if TYPE_CHECKING:
     from satchel.memory.transfer.formats import NamedReader
     from satchel.memory.transfer.report import ExportReport, ImportReport, TransferProgress
 
-__all__ = ["Memory"]
-
 _MAX_DEPTH = 20
 
 

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from satchel.memory.journal import MemoryJournal
     from satchel.memory.store.space import Space
 
-__all__ = ["BEFORE_PROFILE", "BEFORE_SEARCH", "BEFORE_SURFACING", "Upkeep"]
-
 _log = logging.getLogger(__name__)
 
 BEFORE_SEARCH = 10_000

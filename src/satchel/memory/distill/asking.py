@@ -21,20 +21,6 @@ from satchel.memory.store.spending import Asked, complete
 from satchel.messages import Message, TextBlock
 from satchel.models.port import ChatModel, ModelRequest
 
-__all__ = [
-    "EVERY",
-    "Proposal",
-    "Known",
-    "WindowReading",
-    "Relation",
-    "Unreadable",
-    "WindowVerdict",
-    "ask_extractor",
-    "ask_gate",
-    "gate_version",
-    "values_in",
-]
-
 T = TypeVar("T")
 
 Relation = Literal["new", "restates", "corrects", "elaborates"]

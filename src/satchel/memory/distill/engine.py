@@ -41,8 +41,6 @@ if TYPE_CHECKING:
     from satchel.memory.store.capture import Capture
     from satchel.memory.store.space import Space
 
-__all__ = ["Distiller", "DistillRun"]
-
 T = TypeVar("T")
 
 _ATTEMPTS = 3

@@ -28,20 +28,6 @@ from satchel.memory.store.repository import MemoryDraft, count_up, insert_drafts
 from satchel.memory.store.spending import read_spent
 from satchel.memory.store.tables import distill_windows, distilled, edges, memories
 
-__all__ = [
-    "Closing",
-    "claim_name",
-    "failing_since",
-    "failures_of",
-    "has_closed",
-    "newest",
-    "next_session",
-    "read_status",
-    "write_outcome",
-    "write_window",
-    "write_worth",
-]
-
 _MAX_EPISODES = 200
 """The number of pending episodes of a session that are loaded at once."""
 _EPISODES_BEFORE = 6

@@ -10,15 +10,6 @@ from satchel.memory.store.spending import SpentRow
 from satchel.messages import Usage, usage_to_json
 from satchel.plain import as_json
 
-__all__ = [
-    "DistillReport",
-    "DistillStatus",
-    "Outcome",
-    "WindowResult",
-    "report_to_json",
-    "status_to_json",
-]
-
 Outcome: TypeAlias = Literal["facts", "nothing", "failed", "given_up"]
 """The outcome of a window: it was read and yielded facts, or none; it failed and will be retried; it failed too often
 and was given up."""

@@ -13,18 +13,6 @@ from satchel.memory.records import Trust
 from satchel.memory.text.framing import CHARS_A_TOKEN, estimate_tokens, longest
 from satchel.wording import cut_text
 
-__all__ = [
-    "OVERLAP_TOKENS",
-    "SEEN_TOKENS",
-    "WINDOW_TOKENS",
-    "EpisodePart",
-    "Stretch",
-    "Window",
-    "shown",
-    "shown_to_gate",
-    "stretches_of",
-]
-
 WINDOW_TOKENS = 1_500
 """The approximate amount of new text in a window: most conversations are one, and read with one request (issue 20;
 seed-2, 4.2, has 500)."""

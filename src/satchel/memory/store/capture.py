@@ -37,8 +37,6 @@ from satchel.plain import as_json
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-__all__ = ["Capture"]
-
 _PLAIN = ("kind", "memory_type", "importance", "speaker", "discretion", "spheres")
 """Fields that are stored as they are once they are checked."""
 _PICTURES_FROM: Final = 2

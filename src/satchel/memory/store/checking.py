@@ -12,22 +12,6 @@ from satchel.errors import UsageError
 from satchel.memory.records import Discretion, Kind, MemoryType, Moment, Tier, Trust
 from satchel.memory.spheres import clean_spheres
 
-__all__ = [
-    "CHECKS",
-    "DECAY_RATE",
-    "MAX_CONTENT_CHARS",
-    "PRIORITY",
-    "Edits",
-    "NewFields",
-    "clean",
-    "clean_tags",
-    "moment_of",
-    "one_of",
-    "printable",
-    "refuse_unknown",
-    "whole",
-]
-
 MAX_CONTENT_CHARS = 16_000_000
 """Of one memory: more than the longest prompt that is let in, and less than what would fill a machine's
 memory.

@@ -26,8 +26,6 @@ from satchel.tasks import background_tasks
 if TYPE_CHECKING:
     from satchel.clock import Clock
 
-__all__ = ["Claims", "Taken"]
-
 T = TypeVar("T")
 
 _LEASE_S: Final = 60.0

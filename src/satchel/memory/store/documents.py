@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from satchel.memory.store.space import Space
 
-__all__ = ["documents", "put", "remove"]
-
 
 def documents(connection: Connection, space: int) -> list[StoredDocument]:
     """The documents that are remembered, by their paths."""

@@ -23,8 +23,6 @@ from satchel.memory.store.statement_rows import find_beginning
 from satchel.memory.text.block import TAGS, strip_injected
 from satchel.memory.text.framing import EARLIER, OVER, origin_of, quoted
 
-__all__ = ["may_repeat", "said_only"]
-
 _LINE: Final = re.compile(
     r'^[ \t]*- (?P<head>(?P<day>\d{4}-\d\d-\d\d)(?: [A-Z][a-z]{2})?, [^\n"]{1,400}?): '
     rf'(?P<words>"(?:[^"\\\n]|\\.)*")(?:{EARLIER})?[ \t]*(?:\r?\n|\Z)',

@@ -12,8 +12,6 @@ from satchel.memory.records import Discretion, Kind, MemoryType, Tier
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-__all__ = ["CheckedFilters", "Filters", "Visible", "VisibleOf"]
-
 
 class Filters(TypedDict, total=False):
     """Which memories; what is left out, None or empty does not filter, and all that is given has to fit.

@@ -42,8 +42,6 @@ from satchel.memory.text.framing import estimate_tokens
 from satchel.memory.text.hashing import UNKEYED_BELOW, WordHasher
 from satchel.spacing import FORGOTTEN, Finder, normal_form
 
-__all__ = ["drop_sources", "forget", "has_unkeyed", "rekey", "release"]
-
 if TYPE_CHECKING:
     from satchel.memory.store.space import Space
 

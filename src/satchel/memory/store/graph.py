@@ -17,21 +17,6 @@ from satchel.memory.store.repository import among, listed, read_records
 from satchel.memory.store.tables import edges, memories
 from satchel.storage import Prepared
 
-__all__ = [
-    "MAY_REPLACE",
-    "RELATIONS",
-    "Edge",
-    "Later",
-    "Related",
-    "Successor",
-    "facts_and_turns",
-    "is_superseded_by",
-    "read_edges",
-    "read_later",
-    "successors",
-    "walk",
-]
-
 MAY_REPLACE = "may_replace"
 """The relation of a newer memory to an older one that it may correct, as an extractor, a model or the user says. The
 older one still holds, and whatever shows it shows the newer one beside it."""

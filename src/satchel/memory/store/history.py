@@ -31,23 +31,6 @@ from satchel.memory.store.repository import (
 from satchel.memory.store.tables import changes, edges, memories, readings, statements, tags, vectors
 from satchel.memory.text.hashing import WordHasher
 
-__all__ = [
-    "Change",
-    "ChangeNote",
-    "apply_fields",
-    "as_written",
-    "drop_changes",
-    "earlier_contents",
-    "find_row",
-    "put_edge",
-    "read_changes",
-    "replay",
-    "state_of",
-    "undo_change",
-    "undo_comparing",
-    "write_change",
-]
-
 _TIMES = ("said_at", "valid_from", "valid_to")
 _FIELDS = (
     *(name for name in Edits.__annotations__ if name != "tags"),

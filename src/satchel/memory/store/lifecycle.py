@@ -39,25 +39,6 @@ if TYPE_CHECKING:
 
     from satchel.memory.store.space import Space
 
-__all__ = [
-    "AGENT",
-    "USER",
-    "Relating",
-    "checked",
-    "checked_weight",
-    "edit",
-    "held_back_with",
-    "keep",
-    "later",
-    "link",
-    "merge",
-    "note_of",
-    "pin",
-    "relate",
-    "supersede",
-    "words_said",
-]
-
 USER: Final = "user"
 """The author of changes that a person makes, directly or through a program; `AGENT` of those that a model makes."""
 AGENT: Final = "agent"

@@ -26,24 +26,6 @@ from satchel.memory.store.statement_rows import HOLDS, MOST_PINS
 from satchel.memory.store.tables import memories, pages, spaces
 from satchel.storage import Prepared
 
-__all__ = [
-    "accept",
-    "drop_facts",
-    "ended",
-    "holding",
-    "insert_version",
-    "newest",
-    "pinned",
-    "read_version",
-    "said_by_user",
-    "set_changed",
-    "take_in",
-    "texts_of",
-    "versions",
-    "words_of",
-    "write",
-]
-
 _MOST_VERSIONS: Final = 60
 """That are kept: a month or two."""
 

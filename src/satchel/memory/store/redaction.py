@@ -11,15 +11,6 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from satchel.memory.text.credentials import Secret
 
-__all__ = [
-    "PRIVATE",
-    "find_secrets",
-    "hide_private",
-    "private_parts",
-    "redact",
-    "strip_private",
-]
-
 _DONE: Final = re.compile(r"\[redacted:[a-z-]+\]")
 
 _PRIVATE_TAG: Final = re.compile(

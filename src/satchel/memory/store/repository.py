@@ -56,52 +56,6 @@ from satchel.memory.text.discretion import DiscretionWish
 from satchel.memory.text.hashing import WordHasher
 from satchel.storage import Prepared
 
-__all__ = [
-    "ChangedMemory",
-    "Changes",
-    "MemoryDraft",
-    "add_earlier_words",
-    "among",
-    "count_request",
-    "count_rows",
-    "count_up",
-    "expired_rids",
-    "faded_rids",
-    "fading",
-    "find_space",
-    "has_old_words",
-    "held_back_rids",
-    "holds",
-    "ids_of",
-    "index_words",
-    "insert_drafts",
-    "known_ids",
-    "words_hash",
-    "words_of",
-    "listed",
-    "matching_rids",
-    "list_records",
-    "load_changes",
-    "mark_changed",
-    "note_uses",
-    "open_space",
-    "place_hash",
-    "read_records",
-    "read_stats",
-    "records_by_id",
-    "requests_so_far",
-    "remove_space",
-    "reread_words",
-    "rids_by_id",
-    "rids_of",
-    "rids_of_session",
-    "sessions_with_facts",
-    "slices",
-    "space_changed",
-    "tags_of",
-    "to_micros",
-]
-
 T = TypeVar("T")
 _SLICE = 500
 _DAY_MICROS = 86_400_000_000.0

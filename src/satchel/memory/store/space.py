@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from satchel.memory.text.hashing import WordHasher
     from satchel.storage import Database
 
-__all__ = ["INLINE_CHARS", "Space"]
-
 P = ParamSpec("P")
 T = TypeVar("T")
 

@@ -16,8 +16,6 @@ from satchel.memory.text.framing import estimate_tokens
 from satchel.messages import Usage
 from satchel.models.port import ChatModel, Completion, ModelRequest
 
-__all__ = ["Asked", "SpentRow", "add_usage", "complete", "read_spent"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     from _typeshed import WriteableBuffer
 
-__all__ = ["SourceFile", "UnpackLimitExceeded", "find_files", "name_of"]
-
 _MAX_UNPACKED = 16 << 30
 """Bytes of one file in an archive. An export of ten years of conversations has a few hundred megabytes."""
 _MAX_RATIO = 200

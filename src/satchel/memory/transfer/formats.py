@@ -12,8 +12,6 @@ from satchel.memory.transfer.files import SourceFile
 from satchel.memory.transfer.json_stream import elements, lines
 from satchel.memory.transfer.parts import LeftOut, Part
 
-__all__ = ["Format", "NamedReader", "Reader", "format_of", "formats", "may_be"]
-
 Reader: TypeAlias = Callable[[BinaryIO, SourceFile], Iterator[Part]]
 
 

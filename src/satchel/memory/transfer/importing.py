@@ -67,8 +67,6 @@ from satchel.spacing import FORGOTTEN
 if TYPE_CHECKING:
     from satchel.memory.store.space import Space
 
-__all__ = ["Intake", "TakeConversation"]
-
 _BATCH_PARTS = 500
 _BATCH_CHARS = 4_000_000
 _MAX_EXAMPLES = 20

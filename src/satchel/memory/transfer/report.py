@@ -8,14 +8,6 @@ from typing import Any
 
 from satchel.plain import as_json
 
-__all__ = [
-    "ExportReport",
-    "ImportReport",
-    "SkippedPart",
-    "TransferProgress",
-    "import_report_to_json",
-]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransferProgress:
