@@ -93,8 +93,9 @@ class Memory:
 
     What was acknowledged survives the death of the process. Every method raises `StorageError` where the store can't be
     read or written; what was acknowledged before stays. One that is told the id of a memory raises `NotFound` where
-    there is none with it. Nothing is sent anywhere except to the embedder and the
-    models that were asked for. Several processes may have the same store open.
+    there is none with it. One that changes a memory returns the change's id, for `undo`, or None if nothing changed.
+    Nothing is sent anywhere except to the embedder and the models that were asked for. Several processes may have the
+    same store open.
     """
 
     def __init__(self, space: Space, journal: MemoryJournal | None, embed_within_s: float | None) -> None:
@@ -322,7 +323,6 @@ class Memory:
         Raises:
             NotFound: With `again`, nothing is stored from this path.
             UsageError: A value is malformed; nothing was changed.
-            StorageError: It could not be written; nothing was changed.
         """
         from satchel.memory.store import documents  # noqa: PLC0415 - most processes have none
 
@@ -337,9 +337,6 @@ class Memory:
         """Remove the documents with these sources, in one transaction. Their words elsewhere stay.
 
         Many at once, because the journal is written anew when something is taken out of it.
-
-        Raises:
-            StorageError: It could not be written; nothing was changed.
         """
         from satchel.memory.store import documents  # noqa: PLC0415 - as above
 
@@ -348,11 +345,7 @@ class Memory:
         self._upkeep.stored()
 
     async def documents(self) -> tuple[StoredDocument, ...]:
-        """The documents that are remembered, by their paths.
-
-        Raises:
-            StorageError: The store could not be read.
-        """
+        """The documents that are remembered, by their paths."""
         from satchel.memory.store import documents  # noqa: PLC0415 - as above
 
         return tuple(await self._space.read(documents.documents))
@@ -442,7 +435,6 @@ class Memory:
 
         Raises:
             UsageError: It is this memory's own scope.
-            StorageError: It can't be removed.
         """
         if scope == self.scope:
             raise UsageError(f"{scope} is the scope that is open.")
@@ -872,9 +864,6 @@ class Memory:
         `edits` says what is to change, see `Edits`. `by` says who wants it, and `why` what for; both are kept in the
         history.
 
-        Returns:
-            The change's id, for `undo`; None if nothing changed.
-
         Raises:
             UsageError: A value is empty, out of range or unknown; nothing was changed.
         """
@@ -888,9 +877,6 @@ class Memory:
     async def pin(self, id: str) -> str | None:
         """Have a memory stand in the profile, before everything that isn't pinned.
 
-        Returns:
-            The change's id, for `undo`; None if it was pinned already.
-
         Raises:
             UsageError: It came from outside, or a hundred are pinned.
         """
@@ -898,11 +884,7 @@ class Memory:
         return await self._space.write(lifecycle.pin, await self.full_id(id), note, pinned=True)
 
     async def unpin(self, id: str) -> str | None:
-        """Take a pin back; the memory may still be in the profile by its importance.
-
-        Returns:
-            The change's id, for `undo`; None if it was not pinned.
-        """
+        """Take a pin back; the memory may still be in the profile by its importance."""
         note = lifecycle.note_of(self._space)
         return await self._space.write(lifecycle.pin, await self.full_id(id), note, pinned=False)
 
@@ -920,9 +902,6 @@ class Memory:
 
         The relation is one of `graph.RELATIONS`, or any word; a weight of 0 is never followed, 1 is the strongest.
 
-        Returns:
-            The change's id, for `undo`; None if nothing changed.
-
         Raises:
             UsageError: They are the same, or the relation is empty, or the weight is out of range.
         """
@@ -931,7 +910,7 @@ class Memory:
     async def unlink(
         self, source: str, target: str, relation: str = "related", *, why: str = ""
     ) -> str | None:
-        """Remove an edge. Returns the change's id, or None if there was no such edge."""
+        """Remove an edge."""
         return await self._link(source, target, relation, None, lifecycle.USER, why)
 
     async def _link(
@@ -950,9 +929,6 @@ class Memory:
 
         A `valid_to` of None takes the time from which the newer one holds as the end of the older one.
 
-        Returns:
-            The change's id; `undo` brings the older one back. None if nothing changed.
-
         Raises:
             UsageError: They are the same, or somebody said before that it is the other way round.
             Refused: `by` is not "user", and the newer one is not trusted enough: what comes from outside never ends
@@ -963,11 +939,7 @@ class Memory:
         return await self._space.write(lifecycle.supersede, older, newer, note, valid_to=end)
 
     async def keep(self, id: str) -> str:
-        """Note in the history that a memory was looked at and is right; nothing else changes.
-
-        Returns:
-            The change's id, for `undo`.
-        """
+        """Note in the history that a memory was looked at and is right; nothing else changes."""
         note = lifecycle.note_of(self._space)
         return await self._space.write(lifecycle.keep, await self.full_id(id), note)
 
