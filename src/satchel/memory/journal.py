@@ -76,9 +76,6 @@ class MemoryJournal:
 
         Returns:
             What was read back: nothing, if the database has grown with its journal.
-
-        Raises:
-            StorageError: The database or the journal can't be read or written.
         """
         rebuilt = Rebuilt()
         with anyio.CancelScope(shield=True):
@@ -101,11 +98,7 @@ class MemoryJournal:
         return rebuilt
 
     async def remove(self, scope: str) -> None:
-        """Delete the journal of another scope of the user, which is gone.
-
-        Raises:
-            StorageUnwritable: It can't be deleted.
-        """
+        """Delete the journal of another scope of the user, which is gone."""
         async with self._locked():
             try:
                 await run_sync(lambda: self._path_of(scope).unlink(missing_ok=True))

@@ -92,7 +92,6 @@ class StoredDocument:
         source: The `Source.session` of its passages.
         digest: Of its bytes, in hex.
         title: From the document itself, or its file's name.
-        passages: How many there are.
     """
 
     path: str

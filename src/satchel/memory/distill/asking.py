@@ -61,7 +61,6 @@ class Proposal:
         every: When it comes round, in the words of `EVERY`.
         to: The short id of the known fact that `relation` refers to, as the model wrote it; "" for none.
         ended: Of a correction, the words for the time since when the known fact no longer holds; "" for none.
-        cues: The situations in which it matters.
         section: Where it stands on the page that a model has before it in every conversation; None for what need not.
         confidential: The words that ask to keep it to oneself, or from somebody; "" for none.
         spheres: The parts of the user's life that it belongs to.
@@ -109,7 +108,6 @@ class Known:
     """What an extractor is shown of what is known.
 
     Attributes:
-        page: What stands on the page.
         near: Facts that are not on it, and near to what was said.
     """
 

@@ -35,8 +35,6 @@ class EpisodePart:
     """An episode or a part of one.
 
     Attributes:
-        rid: The rid of the episode.
-        id: The id of the episode.
         text: Characters `start` to `end` of the episode, which has `total` characters.
         is_new: Whether it is read for the first time; otherwise it is context.
         is_worth: Whether the gate has found it worth reading.

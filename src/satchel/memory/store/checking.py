@@ -1,4 +1,4 @@
-"""Checks what is given for a memory: the same for storing and for editing."""
+"""Checks what is given for a memory: the same for storing and for editing. What can't be stored is a `UsageError`."""
 
 from __future__ import annotations
 
@@ -96,11 +96,7 @@ _UNPRINTABLE = re.compile("[\x00\ud800-\udfff]")
 
 
 def moment_of(moment: Moment) -> datetime:
-    """A time in any of its forms.
-
-    Raises:
-        UsageError: It is none.
-    """
+    """A time in any of its forms."""
     if isinstance(moment, datetime):
         return moment
     try:
@@ -112,11 +108,7 @@ def moment_of(moment: Moment) -> datetime:
 
 
 def printable(text: str) -> str:
-    """The text as UTF-8 can hold it and SQLite can compare it: no NUL, no lone surrogate.
-
-    Raises:
-        UsageError: It is no text.
-    """
+    """The text as UTF-8 can hold it and SQLite can compare it: no NUL, no lone surrogate."""
     if not isinstance(text, str):
         raise UsageError(f"Memory keeps text, and this is a {type(text).__name__}: {text!r:.100}")
     return text if _is_printable(text) else _UNPRINTABLE.sub("\ufffd", text)
@@ -149,11 +141,7 @@ def clean_tags(tags: Iterable[str]) -> tuple[str, ...]:
 
 
 def _content(text: str) -> str:
-    """The words of a memory as they are stored; empty where there are none.
-
-    Raises:
-        UsageError: They are too long.
-    """
+    """The words of a memory as they are stored; empty where there are none."""
     content = printable(text)
     if len(content) > MAX_CONTENT_CHARS:
         raise UsageError(

@@ -92,11 +92,7 @@ async def forget(
     odd = await space.read(_find_odd)
 
     def forget_now(connection: Connection, number: int) -> Receipt:
-        """Remove memories with all that is known of them, their changes included, and leave tombstones.
-
-        Facts that rest on nothing else go too. Where others repeat the words, the words are replaced; a fact that rests
-        on something else as well loses the quote; what a forgotten memory had superseded holds again.
-        """
+        """Remove memories with all that is known of them, their changes included, and leave tombstones."""
         at, going = to_micros(now), _Going(connection, number, wanted)
         receipt = Receipt(forgotten=(), missing=tuple(going.missing), forgotten_at=now, log_emptied=True)
         if not going.rows:

@@ -66,7 +66,6 @@ class PageVersion:
     """The page as it was written once.
 
     Attributes:
-        number: From 1 on.
         by: Who wrote this version; each line says who wrote it.
         model: As "provider:model", of versions by older programs; otherwise "".
         state: "proposed" until the user accepts the first page of a home that had facts before.

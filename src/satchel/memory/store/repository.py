@@ -813,11 +813,7 @@ def has_old_words(connection: Connection) -> bool:
 
 
 def reread_words(connection: Connection, *, limit: int) -> int:
-    """Update the lexical index of memories of any user that an older version of `lexicon` wrote.
-
-    Returns:
-        How many were updated; 0 if all are up to date.
-    """
+    """Update the lexical index of some memories of any user that an older version of `lexicon` wrote; how many were."""
     old: dict[int, list[int]] = {}
     for rid, space in connection.execute(_OLD_WORDS.limit(limit)):
         old.setdefault(space, []).append(rid)

@@ -48,7 +48,6 @@ class SourceFile:
     Attributes:
         name: The name in messages: relative to the folder or archive.
         size: Bytes on the disk; for a file in an archive, its compressed size.
-        modified_at: When it was last modified.
         opened: Opens it for buffered reading.
         others: What reads the other files of its archive or folder, by the last components of their names.
     """

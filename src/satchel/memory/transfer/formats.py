@@ -26,7 +26,6 @@ class Format(NamedTuple):
     """A format, and how its files are recognised: those with none of the three functions, by their suffixes.
 
     Attributes:
-        suffixes: Of the names of its files, in lower case.
         prefix: What the names begin with.
         is_line: Whether a line of JSON is one of its lines.
         is_element: Whether an element of a long JSON array is one of its elements.

@@ -92,9 +92,6 @@ class Intake:
     """Takes parts into a space, one batch after the other, and counts what becomes of them.
 
     Attributes:
-        space: Where they are stored.
-        dry_run: Nothing is written.
-        take_conversation: Gets each conversation.
         elsewhere: The sessions whose memories are in another scope, and so are left out.
         replays: They are from the space's own journal: secrets were removed before, and changes that are new here are
             made, too, where a memory is as it was before them.
@@ -334,8 +331,6 @@ def _batches_of(
         The parts and their file, and how many bytes were read of how many.
 
     Raises:
-        NotFound: The path doesn't exist.
-        StorageError: It can't be read.
         UsageError: It is a single file of an unknown format.
     """
     files: list[SourceFile] = []
