@@ -22,7 +22,7 @@ import anyio
 from anyio.to_thread import run_sync
 from sqlalchemy import BindParameter, Connection, bindparam, exists, or_, select, update
 
-from satchel.config.home import locked_folder, replacing
+from satchel.config.home import locked_folder, replacing, sync_folder
 from satchel.errors import StorageUnwritable
 from satchel.memory import transfer
 from satchel.memory.store.marks import Mark, PendingLines, Rebuilt, There
@@ -156,11 +156,7 @@ class MemoryJournal:
             with suppress(FileNotFoundError), self._path.open("rb") as lines:
                 out.writelines(raw for raw in lines if _stays(raw, pending.drop))
             out.writelines(pending.lines)
-        folder = os.open(self._folder, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        sync_folder(self._folder)
 
     def _unwritable(self, error: OSError) -> StorageUnwritable:
         return StorageUnwritable(f"{self._path}, the journal of memories, can't be used: {error.strerror}.")
