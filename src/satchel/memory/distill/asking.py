@@ -12,7 +12,7 @@ from importlib import resources
 from typing import Any, Final, Literal, TypeVar, get_args
 
 from satchel.errors import SatchelError
-from satchel.memory.distill.windows import Stretch, Window, shown, shown_to_gate
+from satchel.memory.distill.windows import Window, shown
 from satchel.memory.records import MemoryRecord, MemoryType, TimeKind
 from satchel.memory.spheres import fitting_spheres
 from satchel.memory.store.cues import fitting_cues
@@ -213,8 +213,8 @@ def gate_version() -> str:
     return hashlib.sha256(_prompt("gate").encode()).hexdigest()[:12]
 
 
-async def ask_gate(model: ChatModel, stretch: Stretch, spent: list[Asked]) -> WindowVerdict:
-    """Ask a small model whether a stretch of conversation contains anything worth remembering.
+async def ask_gate(model: ChatModel, window: Window, spent: list[Asked]) -> WindowVerdict:
+    """Ask a small model whether a window contains anything worth remembering.
 
     The cost is appended to `spent`, even if the request fails.
 
@@ -222,7 +222,7 @@ async def ask_gate(model: ChatModel, stretch: Stretch, spent: list[Asked]) -> Wi
         ModelError: The model is unavailable or rejected the request.
         Unreadable: It gave two answers that can't be parsed.
     """
-    return await _ask(model, "gate", shown_to_gate(stretch), _GATE_SCHEMA, _read_verdict, _GATE_TOKENS, spent)
+    return await _ask(model, "gate", shown(window), _GATE_SCHEMA, _read_verdict, _GATE_TOKENS, spent)
 
 
 async def ask_extractor(

@@ -17,7 +17,7 @@ from sqlalchemy.dialects.sqlite import insert
 from satchel.errors import NotFound, UsageError
 from satchel.memory.distill.checking import CheckedFact
 from satchel.memory.distill.records import DistillStatus, Outcome, WindowResult
-from satchel.memory.distill.windows import EpisodePart, Stretch, Window
+from satchel.memory.distill.windows import EpisodePart, Window
 from satchel.memory.records import MemoryRecord
 from satchel.memory.store.cues import cues_of, replace_cues
 from satchel.memory.store.discretion_rows import AS_ASKED, part_to_read
@@ -187,8 +187,8 @@ def _piece(row: Any, gate: str) -> EpisodePart:
     )
 
 
-def place_of(read: Window | Stretch) -> str:
-    """Identifies a window or a stretch by where it begins."""
+def place_of(read: Window) -> str:
+    """Identifies a window by where it begins."""
     first = read.new[0]
     return f"{first.id}:{first.start}"
 
@@ -253,17 +253,17 @@ def write_window(
     )
 
 
-def write_worth(connection: Connection, space: int, stretch: Stretch, *, gate: str, at: int) -> None:
-    """Keep the gate's verdict that a stretch is worth reading, so that nobody asks again if reading it fails."""
-    there = _read_positions(connection, space, [piece.rid for piece in stretch.new])
+def write_worth(connection: Connection, space: int, window: Window, *, gate: str, at: int) -> None:
+    """Keep the gate's verdict that a window is worth reading, so that nobody asks again if reading it fails."""
+    there = _read_positions(connection, space, [piece.rid for piece in window.new])
     rows = [{"rid": rid, "chars": 0, "distilled_at": at, "worth_by": gate} for rid in there]
     _write_read(connection, rows, {"worth_by": gate})
 
 
 def write_outcome(
-    connection: Connection, space: int, read: Window | Stretch, outcome: Outcome, *, error: str = "", at: int
+    connection: Connection, space: int, read: Window, outcome: Outcome, *, error: str = "", at: int
 ) -> bool:
-    """Record that a window or a stretch "failed", so that its episodes stay pending; or mark as read what the gate
+    """Record that a window "failed", so that its episodes stay pending; or mark as read what the gate
     found not worth it ("nothing"), or what was "given_up".
 
     Returns:
@@ -278,14 +278,12 @@ def write_outcome(
     return True
 
 
-def _add_result(
-    connection: Connection, space: int, read: Window | Stretch, at: int, **found: str | int
-) -> None:
+def _add_result(connection: Connection, space: int, read: Window, at: int, **found: str | int) -> None:
     row = {"space_id": space, "at": at, "place": place_of(read), "facts": 0, "dropped": 0, "error": ""}
     connection.execute(insert(distill_windows).values(row | found))
 
 
-def _still_new(connection: Connection, space: int, read: Window | Stretch) -> list[EpisodePart] | None:
+def _still_new(connection: Connection, space: int, read: Window) -> list[EpisodePart] | None:
     """The new pieces whose episodes are still there; None if another process read one of them meanwhile."""
     read_to = _read_positions(connection, space, [piece.rid for piece in read.new])
     starts = {piece.rid: piece.start for piece in reversed(read.new)}
@@ -306,9 +304,11 @@ def _read_positions(connection: Connection, space: int, rids: Sequence[int]) -> 
 
 def _mark_as_read(connection: Connection, pieces: Sequence[EpisodePart], at: int) -> None:
     ends = {piece.rid: piece.end for piece in pieces}
-    rows = [{"rid": rid, "chars": end, "distilled_at": at} for rid, end in ends.items()]
+    # The gate judges the rest of a long one by itself.
+    rows = [{"rid": rid, "chars": end, "distilled_at": at, "worth_by": ""} for rid, end in ends.items()]
     new = insert(distilled).excluded
-    _write_read(connection, rows, {"chars": new.chars, "distilled_at": new.distilled_at})
+    columns = {"chars": new.chars, "distilled_at": new.distilled_at, "worth_by": new.worth_by}
+    _write_read(connection, rows, columns)
 
 
 def _write_read(connection: Connection, rows: Sequence[Mapping[str, Any]], new: Mapping[str, Any]) -> None:
