@@ -33,6 +33,7 @@ from satchel.memory.text import lexicon
 from satchel.memory.text.block import strip_injected
 from satchel.memory.text.discretion import DiscretionWish, is_wishing, stricter, wish_of
 from satchel.plain import as_json
+from satchel.wording import one_line
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -229,8 +230,7 @@ class Capture:
 
 
 def _of_picture(name: str, said: str) -> str:
-    words = " ".join(said.split())
-    words = words if len(words) <= _MOST_AROUND else f"{words[:_MOST_AROUND]}…"
+    words = one_line(said, _MOST_AROUND)
     return f"Picture {name}, sent with: “{words}”" if words else f"Picture {name}"
 
 
