@@ -8,8 +8,6 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
-from sqlalchemy import bindparam, select
-
 from satchel.errors import Refused, UsageError
 from satchel.memory.records import TRUST_RANK, MemoryRecord, Trust
 from satchel.memory.spheres import MOST_SPHERES
@@ -29,10 +27,8 @@ from satchel.memory.store.history import (
     write_change,
 )
 from satchel.memory.store.micros import to_micros
-from satchel.memory.store.tables import edges, memories
 from satchel.memory.text.lexicon import stems_of
 from satchel.memory.text.statements import shown_words
-from satchel.storage import Prepared
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -333,14 +329,6 @@ def _may_end(older: Trust, newer: Trust, who: str) -> bool:
     return TRUST_RANK[newer] >= TRUST_RANK[older]
 
 
-_ELABORATED = Prepared(
-    select(memories.c.id, memories.c.content)
-    .select_from(edges.join(memories, memories.c.rid == edges.c.target_rid))
-    .where(edges.c.source_rid == bindparam("rid"), edges.c.relation == "elaborates")
-    .order_by(memories.c.rid)
-)
-
-
 def relate(
     connection: Connection,
     space: int,
@@ -368,10 +356,11 @@ def relate(
         if done is not None:
             # What the older one says again, with more, no longer holds either.
             said = set(stems_of(old.content))
-            for row in _ELABORATED.named(connection, {"rid": old.rid}):
-                if said.issuperset(stems_of(row.content)):
+            ids = sorted(graph.elaborated_by(connection, [old.rid]))
+            for id, words in sorted(repository.words_of(connection, space, ids).items()):
+                if said.issuperset(stems_of(words)):
                     with suppress(UsageError):
-                        relate(connection, space, row.id, newer, relation, note, valid_to=valid_to)
+                        relate(connection, space, id, newer, relation, note, valid_to=valid_to)
         return None if done is None else "supersedes"
     if old.valid_to is not None and old.valid_to <= note.at:
         return None  # It doesn't hold anyway.
