@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -22,11 +22,9 @@ from satchel.memory.distill import asking, engine
 from satchel.memory.distill.checking import find_quote
 from satchel.memory.distill.windows import (
     OVERLAP_TOKENS,
-    SEEN_TOKENS,
     WINDOW_TOKENS,
     EpisodePart,
-    Window,
-    stretches_of,
+    windows_of,
 )
 from satchel.memory.store.page_lines import SECTIONS
 from satchel.memory.text.framing import estimate_tokens
@@ -175,9 +173,9 @@ async def test_what_the_gate_refuses_never_reaches_the_larger_model_and_is_not_r
     async with opened() as memory:
         await memory.add_episodes([said(1, f"hey, how's it going? {LONG}")])
         report = await memory.distill(model=large, small_model=small)
-        assert [(w.outcome, w.reason) for w in report.windows] == [("nothing", "small talk")]
+        assert [(w.outcome, w.reason) for w in report.windows] == [("nothing", "small talk")] * 2
         assert (await memory.distill(model=large, small_model=small)).windows == ()
-        assert (len(small.requests), len(large.requests)) == (1, 0)
+        assert (len(small.requests), len(large.requests)) == (2, 0)
 
 
 @requirement("memory:distill:quotes")
@@ -267,10 +265,6 @@ def test_every_character_is_read_once_and_in_order(lengths: list[int], read: int
         assert seen.get(one.rid, "") == one.text[one.start :]
 
 
-def windows_of(pieces: Sequence[EpisodePart]) -> list[Window]:
-    return [window for stretch in stretches_of(pieces) for window in stretch.windows]
-
-
 def piece(number: int, text: str, *, start: int = 0) -> EpisodePart:
     return EpisodePart(
         rid=number,
@@ -299,40 +293,27 @@ async def test_an_episode_beyond_a_window_is_read_in_parts_and_a_pasted_book_onl
         assert 6 <= len(report.windows) <= 10
         shown = "".join(lines_of(request)[-1]["text"] for request in extractor.requests)
         assert (len(shown), shown) == (32_000, book[:28_000] + book[-4_000:])
-        assert len(gate.requests) == 1
+        assert len(gate.requests) == len(report.windows)
 
 
 @requirement("memory:distill:gate")
-@pytest.mark.parametrize("verdict", [YES, NO])
-async def test_a_paste_of_200_lines_is_judged_once_by_its_beginning_and_its_end(verdict: str) -> None:
+async def test_of_a_paste_only_the_windows_are_read_that_the_gate_finds_worth_it() -> None:
     lines = [
         f"Nov 23 05:{number % 60:02} host kernel: eth0 link is up, flow control {number}"
         for number in range(200)
     ]
-    paste = "Why does this happen?\n" + "\n".join(lines) + "\nIt is my server in Falkenstein."
-    gate, extractor = answering("", gate=verdict), answering(facts())
+    own = "I moved the server to Falkenstein."
+    paste = "\n".join([*lines[:100], own, *lines[100:]])
+    gate = ScriptedModel(lambda request: YES if own in request.messages[0].text else NO)
+    extractor = answering(facts(fact("server: in Falkenstein", own)))
     async with opened() as memory:
-        await memory.add_episodes(
-            [
-                said(1, "Good morning."),
-                said(2, paste),
-                said(2, "The cable is loose.", speaker="assistant", trust="agent", position=1),
-            ]
-        )
+        await memory.add_episodes([said(1, paste)])
         report = await memory.distill(model=extractor, small_model=gate)
-        assert [line["speaker"] for line in lines_of(gate.requests[0])] == ["user", "user", "assistant"]
-        seen = lines_of(gate.requests[0])[1]["text"]
-        assert (seen[:21], seen[-31:]) == (paste[:21], paste[-31:])
-        first, cut, last = re.split(r"\n(\[… [\d,]+ characters …\])\n", seen)
-        assert all(400 <= estimate_tokens(part) <= SEEN_TOKENS for part in (first, last))
-        assert cut == f"[… {len(paste) - len(first) - len(last):,} characters …]"
-        assert len(gate.requests) == 1
-        # The larger model reads all of it, or nothing.
-        read = [lines_of(request) for request in extractor.requests]
-        texts = "".join(line["text"] for window in read for line in window if "read_before" not in line)
-        assert texts == ("Good morning." + paste + "The cable is loose." if verdict == YES else "")
-        assert (len(report.windows), report.pending) == (max(1, len(read)), 0)
-        assert verdict == NO or len(read) >= 3
+        assert [window.outcome for window in report.windows] == ["nothing", "facts", "nothing"]
+        assert (len(gate.requests), len(extractor.requests), report.pending) == (3, 1, 0)
+        # Both are shown the same.
+        assert lines_of(gate.requests[1]) == lines_of(extractor.requests[0])
+        assert await contents(memory) == ["server: in Falkenstein"]
 
 
 @requirement("memory:distill:windows")
@@ -368,14 +349,14 @@ async def test_a_verdict_is_kept_so_that_only_the_extractor_is_asked_again(tmp_p
             assert (await memory.distill(model=down, small_model=gate)).pending == 1
         assert len(gate.requests) == 1
     async with opened(tmp_path / "m.db") as memory:
-        # What was said since has not been judged, and is by itself.
+        # The rest of the message, and what was said since, have not been judged.
         await memory.add_episodes([said(2, "And a dog")])
         await memory.distill(
             model=answering(facts(fact("The user has a cat.", "I have a cat"))), small_model=gate
         )
         assert await contents(memory) == ["The user has a cat."]
         lines = [line["text"] for line in lines_of(gate.requests[1]) if "read_before" not in line]
-        assert lines == ["And a dog"]
+        assert (LONG.endswith(lines[0]), lines[1:]) == (True, ["And a dog"])
         assert len(gate.requests) == 2
 
 
@@ -392,12 +373,12 @@ async def test_another_prompt_of_the_gate_judges_anew_only_what_was_not_read(
             [said(1, f"hey. {LONG}", session="a"), said(1, f"I have a cat. {LONG}", session="b")]
         )
         await memory.distill(model=down, small_model=gate)
-        assert (len(gate.requests), (await memory.distill_status()).pending) == (2, 1)
+        assert (len(gate.requests), (await memory.distill_status()).pending) == (3, 1)
         monkeypatch.setattr(engine, "gate_version", lambda: "another prompt")
         await memory.distill(model=down, small_model=gate)
         await memory.distill(model=down, small_model=gate)
         assert [line["text"][:13] for line in lines_of(gate.requests[-1])] == ["Hello.", "I have a cat."]
-        assert len(gate.requests) == 3
+        assert len(gate.requests) == 4
 
 
 @requirement("memory:distill:usage")

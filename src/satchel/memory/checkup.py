@@ -42,8 +42,6 @@ from satchel.wording import counted
 if TYPE_CHECKING:
     from satchel.memory.store.space import Space
 
-__all__ = ["Checkup", "Repaired", "TakenOut", "check", "checkup_to_json", "repair"]
-
 _SLICE = 500
 _DAY_MICROS = 86_400_000_000
 _EARLIEST = -(70 * 365 * _DAY_MICROS)
@@ -56,7 +54,6 @@ class Checkup:
     """The result of checking a space. Counts are numbers of memories unless they say otherwise.
 
     Attributes:
-        memories: All memories.
         facts: Those that are not episodes.
         duplicates: Facts with the same words as an earlier one; surfacing shows one of them.
         echoes: Memories with text that Satchel itself injected into a conversation.
@@ -64,19 +61,14 @@ class Checkup:
         stale: Memories that were shown after they had become invalid.
         faded: Memories whose priority decayed; only search finds them.
         undated: Memories without a plausible date.
-        secrets: Memories that contain something that looks like a secret.
         secret_changes: History entries that do.
-        words_missing: Memories that are not in the lexical index.
         words_wrong: Memories whose words in the lexical index are not their own.
         vectors_missing: Memories without vectors of the embedder in use; 0 without an embedder.
         orphans: Rows of indexes without a memory, by table.
-        embedder: The id of the embedder in use, or None.
         embedder_trouble: Why it is unavailable, or None.
         database: The problems of the database file.
         problems: What has to be repaired, as messages; empty if nothing is wrong.
         notes: Work that is pending and will be done automatically.
-        echo_ids: The ids of the memories with injected text.
-        secret_ids: The ids of the memories with secrets.
     """
 
     memories: int = 0
@@ -120,9 +112,6 @@ class Repaired:
         orphans: Rows without a memory that were deleted.
         stripped: Memories from which injected text was removed.
         emptied: Memories that consisted of injected text and were forgotten.
-        redacted: Memories from which secrets were removed.
-        embedded: Memories that were embedded.
-        taken_out: The secrets that were removed.
     """
 
     reindexed: int = 0

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-__all__ = ["FOLDER", "read_lines", "read_text_file"]
-
 FOLDER = Path(__file__).parent / "data"
 
 

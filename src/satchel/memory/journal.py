@@ -22,7 +22,7 @@ import anyio
 from anyio.to_thread import run_sync
 from sqlalchemy import BindParameter, Connection, bindparam, exists, or_, select, update
 
-from satchel.config.home import locked_folder, replacing
+from satchel.config.home import locked_folder, replacing, sync_folder
 from satchel.errors import StorageUnwritable
 from satchel.memory import transfer
 from satchel.memory.store.marks import Mark, PendingLines, Rebuilt, There
@@ -30,8 +30,6 @@ from satchel.memory.store.tables import changes, distill_windows, memories, page
 
 if TYPE_CHECKING:
     from satchel.memory.store.space import Space
-
-__all__ = ["FOLDER", "MemoryJournal"]
 
 FOLDER: Final = "journal"
 """In SATCHEL_HOME."""
@@ -78,9 +76,6 @@ class MemoryJournal:
 
         Returns:
             What was read back: nothing, if the database has grown with its journal.
-
-        Raises:
-            StorageError: The database or the journal can't be read or written.
         """
         rebuilt = Rebuilt()
         with anyio.CancelScope(shield=True):
@@ -103,11 +98,7 @@ class MemoryJournal:
         return rebuilt
 
     async def remove(self, scope: str) -> None:
-        """Delete the journal of another scope of the user, which is gone.
-
-        Raises:
-            StorageUnwritable: It can't be deleted.
-        """
+        """Delete the journal of another scope of the user, which is gone."""
         async with self._locked():
             try:
                 await run_sync(lambda: self._path_of(scope).unlink(missing_ok=True))
@@ -165,11 +156,7 @@ class MemoryJournal:
             with suppress(FileNotFoundError), self._path.open("rb") as lines:
                 out.writelines(raw for raw in lines if _stays(raw, pending.drop))
             out.writelines(pending.lines)
-        folder = os.open(self._folder, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        sync_folder(self._folder)
 
     def _unwritable(self, error: OSError) -> StorageUnwritable:
         return StorageUnwritable(f"{self._path}, the journal of memories, can't be used: {error.strerror}.")

@@ -26,20 +26,15 @@ from satchel.memory.find.two_arms import arms_of
 from satchel.memory.journal import MemoryJournal
 from satchel.memory.records import (
     Context,
-    Discretion,
     Episode,
     Hit,
-    Kind,
     MemoryRecord,
-    MemoryType,
     Mode,
     Moment,
     Recall,
     Receipt,
     Stats,
     StoredDocument,
-    Tier,
-    Trust,
 )
 from satchel.memory.show import agenda, profile
 from satchel.memory.show.agenda import AGENDA_TOKENS, Agenda
@@ -49,8 +44,8 @@ from satchel.memory.show.profile import ID_CHARS, LATELY, PROFILE_TOKENS, Profil
 from satchel.memory.show.surface import Showing, Surface
 from satchel.memory.spheres import clean_spheres
 from satchel.memory.store import graph, history, lifecycle, page_rows, repository, spending, statement_rows
-from satchel.memory.store.capture import Capture, NewMemory
-from satchel.memory.store.checking import clean, clean_tags, one_of, printable
+from satchel.memory.store.capture import Capture
+from satchel.memory.store.checking import Edits, NewFields, clean, clean_tags, one_of, printable
 from satchel.memory.store.claims import Claims
 from satchel.memory.store.counts import DayCount, TagCount, Ways, read_days, read_tags, read_ways
 from satchel.memory.store.decay import DecayCycle
@@ -59,7 +54,6 @@ from satchel.memory.store.filters import Filters
 from satchel.memory.store.forgetting import forget, has_unkeyed, rekey, release
 from satchel.memory.store.graph import Edge, Related, Successor
 from satchel.memory.store.history import Change
-from satchel.memory.store.lifecycle import Edits
 from satchel.memory.store.marks import Rebuilt
 from satchel.memory.store.page_lines import PageVersion
 from satchel.memory.store.space import Space
@@ -87,8 +81,6 @@ if TYPE_CHECKING:
     from satchel.memory.transfer.formats import NamedReader
     from satchel.memory.transfer.report import ExportReport, ImportReport, TransferProgress
 
-__all__ = ["Memory"]
-
 _MAX_DEPTH = 20
 
 
@@ -100,8 +92,10 @@ class Memory:
     """The memories of one user in one scope. Nothing of another user's or scope's is ever found or changed.
 
     What was acknowledged survives the death of the process. Every method raises `StorageError` where the store can't be
-    read or written; what was acknowledged before stays. Nothing is sent anywhere except to the embedder and the
-    models that were asked for. Several processes may have the same store open.
+    read or written; what was acknowledged before stays. One that is told the id of a memory raises `NotFound` where
+    there is none with it. One that changes a memory returns the change's id, for `undo`, or None if nothing changed.
+    Nothing is sent anywhere except to the embedder and the models that were asked for. Several processes may have the
+    same store open.
     """
 
     def __init__(self, space: Space, journal: MemoryJournal | None, embed_within_s: float | None) -> None:
@@ -253,57 +247,12 @@ class Memory:
 
     # Storing.
 
-    async def add(
-        self,
-        content: str,
-        *,
-        tags: Iterable[str] = (),
-        tier: Tier = "long_term",
-        kind: Kind = "fact",
-        memory_type: MemoryType = "general",
-        importance: int = 3,
-        priority: float | None = None,
-        decay_rate: float | None = None,
-        speaker: str = "",
-        said_at: Moment | None = None,
-        valid_from: Moment | None = None,
-        valid_to: Moment | None = None,
-        session: str | None = None,
-        turn: int | None = None,
-        quote: str | None = None,
-        trust: Trust = "user",
-        cues: Iterable[str] = (),
-        discretion: Discretion = "open",
-        kept_from: str = "",
-        spheres: Iterable[str] = (),
-    ) -> str:
+    async def add(self, content: str, **fields: Unpack[NewFields]) -> str:
         """Store one memory, word for word.
 
         Args:
             content: Up to 16 million characters. NUL characters and lone surrogates become U+FFFD.
-            tags: More words to find it by.
-            tier: How long it is meant to matter.
-            kind: What it is.
-            memory_type: What it is about.
-            importance: 1 (trivial) to 5 (critical).
-            priority: 0 to 1; None takes the tier's own.
-            decay_rate: What the priority loses a day, 0 to 1; None takes the tier's own.
-            speaker: Who said it.
-            said_at: When; None takes the clock's time. A time without an offset is local.
-            valid_from: From when on it holds.
-            valid_to: Until when it holds.
-            session: The conversation that it comes from.
-            turn: The exchange in it.
-            quote: The words in it that it rests on.
-            trust: Whose words they are.
-            cues: Up to six situations in which it will matter, a few words each, such as "choosing a restaurant": a
-                request that doesn't mention it finds it by them. They are never shown. What comes from outside has
-                none.
-            discretion: Whether a model may be shown it unasked ("open"), only when the user asks about it
-                ("confidential"), or not at all ("withheld").
-            kept_from: From whom it is kept, in words.
-            spheres: To which parts of the user's life it belongs: health, love, family, money, work, belief, leisure,
-                home, or "person:NAME". Empty shows it whatever a message is about.
+            fields: What else is known of it, see `NewFields`.
 
         Returns:
             Its id. It is in the store when this returns.
@@ -311,30 +260,7 @@ class Memory:
         Raises:
             UsageError: A value is empty, out of range or unknown, or its source was forgotten.
         """
-        id = await self._capture.add(
-            NewMemory(
-                content=content,
-                tags=tags,
-                kind=kind,
-                tier=tier,
-                memory_type=memory_type,
-                importance=importance,
-                priority=priority,
-                decay_rate=decay_rate,
-                speaker=speaker,
-                said_at=said_at,
-                valid_from=valid_from,
-                valid_to=valid_to,
-                session=session,
-                turn=turn,
-                quote=quote,
-                trust=trust,
-                cues=cues,
-                discretion=discretion,
-                kept_from=kept_from,
-                spheres=spheres,
-            )
-        )
+        id = await self._capture.add(content, **fields)
         self._upkeep.stored()
         return id
 
@@ -397,7 +323,6 @@ class Memory:
         Raises:
             NotFound: With `again`, nothing is stored from this path.
             UsageError: A value is malformed; nothing was changed.
-            StorageError: It could not be written; nothing was changed.
         """
         from satchel.memory.store import documents  # noqa: PLC0415 - most processes have none
 
@@ -412,9 +337,6 @@ class Memory:
         """Remove the documents with these sources, in one transaction. Their words elsewhere stay.
 
         Many at once, because the journal is written anew when something is taken out of it.
-
-        Raises:
-            StorageError: It could not be written; nothing was changed.
         """
         from satchel.memory.store import documents  # noqa: PLC0415 - as above
 
@@ -423,11 +345,7 @@ class Memory:
         self._upkeep.stored()
 
     async def documents(self) -> tuple[StoredDocument, ...]:
-        """The documents that are remembered, by their paths.
-
-        Raises:
-            StorageError: The store could not be read.
-        """
+        """The documents that are remembered, by their paths."""
         from satchel.memory.store import documents  # noqa: PLC0415 - as above
 
         return tuple(await self._space.read(documents.documents))
@@ -517,7 +435,6 @@ class Memory:
 
         Raises:
             UsageError: It is this memory's own scope.
-            StorageError: It can't be removed.
         """
         if scope == self.scope:
             raise UsageError(f"{scope} is the scope that is open.")
@@ -879,11 +796,7 @@ class Memory:
         return await self._search.as_written(memories, self._space.aware(moment))
 
     async def get(self, id: str) -> MemoryRecord:
-        """Return one memory.
-
-        Raises:
-            NotFound: There is none with this id.
-        """
+        """Return one memory."""
         id = await self.full_id(id)
         found = await self._space.read(repository.records_by_id, [id])
         if id not in found:
@@ -951,11 +864,7 @@ class Memory:
         `edits` says what is to change, see `Edits`. `by` says who wants it, and `why` what for; both are kept in the
         history.
 
-        Returns:
-            The change's id, for `undo`; None if nothing changed.
-
         Raises:
-            NotFound: There is no such memory.
             UsageError: A value is empty, out of range or unknown; nothing was changed.
         """
         fields = await lifecycle.checked(self._space, edits)
@@ -968,25 +877,14 @@ class Memory:
     async def pin(self, id: str) -> str | None:
         """Have a memory stand in the profile, before everything that isn't pinned.
 
-        Returns:
-            The change's id, for `undo`; None if it was pinned already.
-
         Raises:
-            NotFound: There is no such memory.
             UsageError: It came from outside, or a hundred are pinned.
         """
         note = lifecycle.note_of(self._space)
         return await self._space.write(lifecycle.pin, await self.full_id(id), note, pinned=True)
 
     async def unpin(self, id: str) -> str | None:
-        """Take a pin back; the memory may still be in the profile by its importance.
-
-        Returns:
-            The change's id, for `undo`; None if it was not pinned.
-
-        Raises:
-            NotFound: There is no such memory.
-        """
+        """Take a pin back; the memory may still be in the profile by its importance."""
         note = lifecycle.note_of(self._space)
         return await self._space.write(lifecycle.pin, await self.full_id(id), note, pinned=False)
 
@@ -1004,11 +902,7 @@ class Memory:
 
         The relation is one of `graph.RELATIONS`, or any word; a weight of 0 is never followed, 1 is the strongest.
 
-        Returns:
-            The change's id, for `undo`; None if nothing changed.
-
         Raises:
-            NotFound: One of the two is not there.
             UsageError: They are the same, or the relation is empty, or the weight is out of range.
         """
         return await self._link(source, target, relation, lifecycle.checked_weight(weight), by, why)
@@ -1016,11 +910,7 @@ class Memory:
     async def unlink(
         self, source: str, target: str, relation: str = "related", *, why: str = ""
     ) -> str | None:
-        """Remove an edge. Returns the change's id, or None if there was no such edge.
-
-        Raises:
-            NotFound: One of the two is not there.
-        """
+        """Remove an edge."""
         return await self._link(source, target, relation, None, lifecycle.USER, why)
 
     async def _link(
@@ -1039,11 +929,7 @@ class Memory:
 
         A `valid_to` of None takes the time from which the newer one holds as the end of the older one.
 
-        Returns:
-            The change's id; `undo` brings the older one back. None if nothing changed.
-
         Raises:
-            NotFound: One of the two is not there.
             UsageError: They are the same, or somebody said before that it is the other way round.
             Refused: `by` is not "user", and the newer one is not trusted enough: what comes from outside never ends
                 what the user or the agent said.
@@ -1053,14 +939,7 @@ class Memory:
         return await self._space.write(lifecycle.supersede, older, newer, note, valid_to=end)
 
     async def keep(self, id: str) -> str:
-        """Note in the history that a memory was looked at and is right; nothing else changes.
-
-        Returns:
-            The change's id, for `undo`.
-
-        Raises:
-            NotFound: There is no such memory.
-        """
+        """Note in the history that a memory was looked at and is right; nothing else changes."""
         note = lifecycle.note_of(self._space)
         return await self._space.write(lifecycle.keep, await self.full_id(id), note)
 
@@ -1072,7 +951,6 @@ class Memory:
             Its id; and the changes in the order in which to undo them.
 
         Raises:
-            NotFound: One of them is not there.
             UsageError: They are fewer than two, or not all facts, or there are no words; nothing was changed.
         """
         fields = await lifecycle.checked(self._space, {"content": content})
@@ -1138,11 +1016,7 @@ class Memory:
         return await self._space.read(lifecycle.later, ids, now=now, holding=holding)
 
     async def edges(self, id: str) -> tuple[Edge, ...]:
-        """Return the edges that begin or end at a memory, the strongest first.
-
-        Raises:
-            NotFound: There is no such memory.
-        """
+        """Return the edges that begin or end at a memory, the strongest first."""
         return tuple(await self._space.read(graph.read_edges, await self.full_id(id)))
 
     async def related(
@@ -1153,7 +1027,6 @@ class Memory:
         `depth` is the most steps, 1 to 20; `relations` says which edges are followed, None follows all.
 
         Raises:
-            NotFound: There is no such memory.
             UsageError: The depth or the limit is out of range.
         """
         if not 1 <= depth <= _MAX_DEPTH or limit < 1:

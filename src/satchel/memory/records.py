@@ -10,35 +10,6 @@ from typing import Any, Final, Literal, TypeAlias, get_args
 
 from satchel.plain import as_json
 
-__all__ = [
-    "Context",
-    "Discretion",
-    "Episode",
-    "FactTime",
-    "Forgotten",
-    "Hit",
-    "Kind",
-    "MemoryRecord",
-    "Passage",
-    "MemoryType",
-    "Mode",
-    "Moment",
-    "OWN_SPEAKERS",
-    "Recall",
-    "Receipt",
-    "Source",
-    "Stats",
-    "TRUST_RANK",
-    "Tier",
-    "TimeKind",
-    "Trust",
-    "Wished",
-    "hit_to_json",
-    "receipt_to_json",
-    "record_to_json",
-    "time_from_json",
-]
-
 Kind: TypeAlias = Literal["episode", "fact", "summary"]
 """Something that was said, word for word; something that is known; several of them in short."""
 
@@ -121,7 +92,6 @@ class StoredDocument:
         source: The `Source.session` of its passages.
         digest: Of its bytes, in hex.
         title: From the document itself, or its file's name.
-        passages: How many there are.
     """
 
     path: str

@@ -8,18 +8,6 @@ from typing import Final
 
 from satchel.errors import UsageError
 
-__all__ = [
-    "FOR_GUESTS",
-    "MOST_SPHERES",
-    "PERSON",
-    "SPHERES",
-    "clean_spheres",
-    "fitting_spheres",
-    "is_granted",
-    "moved_spheres",
-    "person_sphere",
-]
-
 SPHERES: Final = ("health", "love", "family", "money", "work", "belief", "leisure", "home")
 """Parts of a life that many keep apart."""
 FOR_GUESTS: Final = ("family", "home", "leisure", "work")

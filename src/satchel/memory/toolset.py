@@ -37,8 +37,6 @@ from satchel.tools.kept import keep, kept_path
 from satchel.tools.port import Annotations, Effect, Tool, ToolContext, ToolResult, ToolSpec
 from satchel.wording import counted
 
-__all__ = ["DISPLAYS", "MemoryTools"]
-
 Forget = Callable[[Sequence[str]], Awaitable[Receipt]]
 
 SmallModel = Callable[[], Awaitable[ChatModel | None]]

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from satchel.memory.journal import MemoryJournal
     from satchel.memory.store.space import Space
 
-__all__ = ["BEFORE_PROFILE", "BEFORE_SEARCH", "BEFORE_SURFACING", "Upkeep"]
-
 _log = logging.getLogger(__name__)
 
 BEFORE_SEARCH = 10_000
@@ -144,9 +142,6 @@ class Upkeep:
 
         Returns:
             Whether anything was stored or changed.
-
-        Raises:
-            StorageError: The store failed.
         """
         space = self._space
         await space.candidates.refresh()
@@ -166,11 +161,7 @@ class Upkeep:
         return True
 
     async def copy(self) -> None:
-        """Bring the journal up to date, if there is one.
-
-        Raises:
-            StorageError: The database or the journal can't be read or written.
-        """
+        """Bring the journal up to date, if there is one."""
         if self._journal is not None:
             await self._journal.sync()
 

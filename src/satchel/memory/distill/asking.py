@@ -12,7 +12,7 @@ from importlib import resources
 from typing import Any, Final, Literal, TypeVar, get_args
 
 from satchel.errors import SatchelError
-from satchel.memory.distill.windows import Stretch, Window, shown, shown_to_gate
+from satchel.memory.distill.windows import Window, shown
 from satchel.memory.records import MemoryRecord, MemoryType, TimeKind
 from satchel.memory.spheres import fitting_spheres
 from satchel.memory.store.cues import fitting_cues
@@ -20,20 +20,6 @@ from satchel.memory.store.page_lines import SECTIONS, PageFacts, Section, sectio
 from satchel.memory.store.spending import Asked, complete
 from satchel.messages import Message, TextBlock
 from satchel.models.port import ChatModel, ModelRequest
-
-__all__ = [
-    "EVERY",
-    "Proposal",
-    "Known",
-    "WindowReading",
-    "Relation",
-    "Unreadable",
-    "WindowVerdict",
-    "ask_extractor",
-    "ask_gate",
-    "gate_version",
-    "values_in",
-]
 
 T = TypeVar("T")
 
@@ -75,7 +61,6 @@ class Proposal:
         every: When it comes round, in the words of `EVERY`.
         to: The short id of the known fact that `relation` refers to, as the model wrote it; "" for none.
         ended: Of a correction, the words for the time since when the known fact no longer holds; "" for none.
-        cues: The situations in which it matters.
         section: Where it stands on the page that a model has before it in every conversation; None for what need not.
         confidential: The words that ask to keep it to oneself, or from somebody; "" for none.
         spheres: The parts of the user's life that it belongs to.
@@ -123,7 +108,6 @@ class Known:
     """What an extractor is shown of what is known.
 
     Attributes:
-        page: What stands on the page.
         near: Facts that are not on it, and near to what was said.
     """
 
@@ -229,8 +213,8 @@ def gate_version() -> str:
     return hashlib.sha256(_prompt("gate").encode()).hexdigest()[:12]
 
 
-async def ask_gate(model: ChatModel, stretch: Stretch, spent: list[Asked]) -> WindowVerdict:
-    """Ask a small model whether a stretch of conversation contains anything worth remembering.
+async def ask_gate(model: ChatModel, window: Window, spent: list[Asked]) -> WindowVerdict:
+    """Ask a small model whether a window contains anything worth remembering.
 
     The cost is appended to `spent`, even if the request fails.
 
@@ -238,7 +222,7 @@ async def ask_gate(model: ChatModel, stretch: Stretch, spent: list[Asked]) -> Wi
         ModelError: The model is unavailable or rejected the request.
         Unreadable: It gave two answers that can't be parsed.
     """
-    return await _ask(model, "gate", shown_to_gate(stretch), _GATE_SCHEMA, _read_verdict, _GATE_TOKENS, spent)
+    return await _ask(model, "gate", shown(window), _GATE_SCHEMA, _read_verdict, _GATE_TOKENS, spent)
 
 
 async def ask_extractor(

@@ -18,8 +18,6 @@ from satchel.memory.distill.windows import EpisodePart, Window
 from satchel.memory.records import TRUST_RANK, FactTime, MemoryRecord, Trust
 from satchel.memory.text.dates import ResolvedDate, days_meant, end_of_length, resolve_dates
 
-__all__ = ["CheckedFact", "check", "find_quote"]
-
 _Resolve: TypeAlias = Callable[[str, datetime | date], Sequence[ResolvedDate]]
 
 _QUOTES: Final = "\"'“”„‟«»‘’‚‛`´"

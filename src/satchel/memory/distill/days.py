@@ -14,8 +14,6 @@ from typing import Final, NamedTuple
 
 from satchel.memory.text.dates.grammar import LANGUAGES, language, tokens_of
 
-__all__ = ["DayWords", "day_of", "fits", "said_in"]
-
 _LONGEST: Final = timedelta(days=5 * 366)
 """From the day on which something was said: further away lies a slip of the model rather than a plan."""
 _NEAR: Final = timedelta(days=62)

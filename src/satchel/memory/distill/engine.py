@@ -1,5 +1,5 @@
-"""Distils the pending episodes of a space: a small model judges each stretch of a conversation, a larger one proposes
-facts from the windows of those that are worth it, and the facts that can be verified are stored.
+"""Distils the pending episodes of a space: a small model judges each window of a conversation, a larger one proposes
+facts from those that are worth it, and the facts that can be verified are stored.
 
 A query finds the pending work. Each verdict and each window is written in one transaction as soon as it is known. A
 process that is killed loses only the answer that it was waiting for, and nothing is stored twice.
@@ -23,9 +23,8 @@ from satchel.memory.distill import ledger
 from satchel.memory.distill.asking import Known, Proposal, Unreadable, ask_extractor, ask_gate, gate_version
 from satchel.memory.distill.checking import CheckedFact, check, find_quote
 from satchel.memory.distill.records import DistillReport, DistillStatus, Outcome, WindowResult
-from satchel.memory.distill.windows import EpisodePart, Stretch, Window, stretches_of
+from satchel.memory.distill.windows import EpisodePart, Window, windows_of
 from satchel.memory.records import TRUST_RANK, FactTime, Hit, MemoryRecord, Tier
-from satchel.memory.store.capture import NewMemory
 from satchel.memory.store.page_lines import PageFacts
 from satchel.memory.store.repository import MemoryDraft
 from satchel.memory.store.spending import Asked, add_usage
@@ -41,8 +40,6 @@ if TYPE_CHECKING:
     from satchel.memory.show.page.service import Pages
     from satchel.memory.store.capture import Capture
     from satchel.memory.store.space import Space
-
-__all__ = ["Distiller", "DistillRun"]
 
 T = TypeVar("T")
 
@@ -160,52 +157,40 @@ class Distiller:
 
         while not run.stopped:
             async with self._space.claims.take("distill", find, name=self._claim_name) as taken:
-                stretches = [stretch for episodes in taken.pieces for stretch in stretches_of(episodes)]
-                if not stretches:
+                windows = [window for episodes in taken.pieces for window in windows_of(episodes)]
+                if not windows:
                     return
-                is_short = _is_short(stretches)
-                for stretch in stretches:
-                    if run.leaves(stretch.session):
+                for window in windows:
+                    if run.leaves(window.session):
                         break
-                    await self._read_stretch(stretch, run, is_judged=is_short)
+                    # To read a conversation of one window costs little more than to ask whether to.
+                    await self._read_window(window, run, is_judged=window.is_worth or len(windows) == 1)
 
     def _claim_name(self, episodes: Sequence[EpisodePart]) -> str:
         return ledger.claim_name(self._space.id, episodes[0].session)
 
-    async def _read_stretch(self, stretch: Stretch, run: DistillRun, *, is_judged: bool) -> None:
-        """Let the gate judge a stretch unless it has, or `is_judged`, and read its windows if they are worth it."""
-        reason = ""
-        if not any(piece.text.strip() for piece in stretch.new):
-            await self._settle(stretch, "nothing", run, reason="the user asked not to keep it")
+    async def _read_window(self, window: Window, run: DistillRun, *, is_judged: bool) -> None:
+        """Let the gate judge a window unless it `is_judged`, and read it if it is worth it."""
+        if not any(piece.text.strip() for piece in window.new):
+            await self._settle(window, "nothing", run, reason="the user asked not to keep it")
             return
-        is_judged = is_judged or stretch.is_worth
-        if not is_judged:
-            if not await self._may_go_on(run):
-                return
-            try:
-                verdict = await self._paid(run, partial(ask_gate, run.small_model, stretch))
-            except (ModelError, Unreadable) as error:
-                await self._failed(stretch, error, run)
-                return
-            reason = verdict.reason
-            if not verdict.worth:
-                await self._settle(stretch, "nothing", run, reason=reason)
-                return
-            await self._space.write(
-                ledger.write_worth, stretch, gate=gate_version(), at=self._space.now_micros()
-            )
-        for number, window in enumerate(stretch.windows):
-            # The gate's call and the first window count as one.
-            if (number or is_judged) and not await self._may_go_on(run):
-                return
-            try:
-                result = await self._read(window, run, reason)
-            except (ModelError, Unreadable) as error:
-                await self._failed(window, error, run)
-            else:
-                self._report(result, run)
-            if run.leaves(window.session):
-                return
+        if not await self._may_go_on(run):
+            return
+        reason = ""
+        try:
+            if not is_judged:
+                verdict = await self._paid(run, partial(ask_gate, run.small_model, window))
+                reason = verdict.reason
+                if not verdict.worth:
+                    await self._settle(window, "nothing", run, reason=reason)
+                    return
+                at = self._space.now_micros()
+                await self._space.write(ledger.write_worth, window, gate=gate_version(), at=at)
+            result = await self._read(window, run, reason)
+        except (ModelError, Unreadable) as error:
+            await self._failed(window, error, run)
+        else:
+            self._report(result, run)
 
     async def _paid(self, run: DistillRun, ask: Callable[[list[Asked]], Awaitable[T]]) -> T:
         """Ask a model, and count what that costs, also where the call fails or is cancelled."""
@@ -288,7 +273,7 @@ class Distiller:
                 good.append(checked)
         return good, refused
 
-    async def _failed(self, read: Window | Stretch, error: ModelError | Unreadable, run: DistillRun) -> None:
+    async def _failed(self, read: Window, error: ModelError | Unreadable, run: DistillRun) -> None:
         """Retry what can't be read now. What a model rejects or can't answer readably is given up after some
         attempts.
         """
@@ -302,9 +287,9 @@ class Distiller:
         await self._settle(read, outcome, run, error=str(error))
 
     async def _settle(
-        self, read: Window | Stretch, outcome: Outcome, run: DistillRun, *, reason: str = "", error: str = ""
+        self, read: Window, outcome: Outcome, run: DistillRun, *, reason: str = "", error: str = ""
     ) -> None:
-        """Write and report what became of something that no facts are drawn from now."""
+        """Write and report what became of a window that no facts are drawn from now."""
         written = await self._space.write(
             ledger.write_outcome, read, outcome, error=error, at=self._space.now_micros()
         )
@@ -339,41 +324,34 @@ class Distiller:
         )
         digest = hashlib.sha256((place + " ".join(fact.content.lower().split())).encode()).hexdigest()
         return await self._capture.draft(
-            NewMemory(
-                id="f" + digest[:16],
-                content=fact.content,
-                tags=_normalised(proposal.tags),
-                tier=_tier_of(fact.time),
-                memory_type=proposal.memory_type,
-                importance=max(proposal.importance, _PROFILE_IMPORTANCE)
-                if proposal.section in _OF_PROFILE and fact.trust == "user"
-                else proposal.importance,
-                speaker=source.speaker,
-                said_at=source.said_at,
-                valid_from=fact.valid_from,
-                valid_to=fact.valid_to,
-                time=fact.time,
-                session=source.session or None,
-                turn=source.turn if source.session else None,
-                quote=fact.quote,
-                trust=fact.trust,
-                cues=proposal.cues,
-                discretion="confidential" if proposal.is_confidential else "open",
-                # The user reads why: only words that were said.
-                kept_from=proposal.confidential
-                if any(find_quote(proposal.confidential, piece.text) for piece in window.pieces)
-                else "",
-                spheres=proposal.spheres,
-            )
+            fact.content,
+            id="f" + digest[:16],
+            tags=_normalised(proposal.tags),
+            tier=_tier_of(fact.time),
+            memory_type=proposal.memory_type,
+            importance=max(proposal.importance, _PROFILE_IMPORTANCE)
+            if proposal.section in _OF_PROFILE and fact.trust == "user"
+            else proposal.importance,
+            speaker=source.speaker,
+            said_at=source.said_at,
+            valid_from=fact.valid_from,
+            valid_to=fact.valid_to,
+            time=fact.time,
+            session=source.session or None,
+            turn=source.turn if source.session else None,
+            quote=fact.quote,
+            trust=fact.trust,
+            cues=proposal.cues,
+            discretion="confidential" if proposal.is_confidential else "open",
+            # The user reads why: only words that were said.
+            kept_from=proposal.confidential
+            if any(find_quote(proposal.confidential, piece.text) for piece in window.pieces)
+            else "",
+            spheres=proposal.spheres,
         )
 
 
-def _is_short(stretches: Sequence[Stretch]) -> bool:
-    """Whether what is unread of a conversation is one window: reading it costs little more than asking whether to."""
-    return len(stretches) == 1 and len(stretches[0].windows) == 1
-
-
-def _result(read: Window | Stretch, outcome: Outcome, *, reason: str = "", error: str = "") -> WindowResult:
+def _result(read: Window, outcome: Outcome, *, reason: str = "", error: str = "") -> WindowResult:
     turns = [piece.turn for piece in read.new]
     return WindowResult(
         session=read.session,

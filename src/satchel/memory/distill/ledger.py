@@ -17,7 +17,7 @@ from sqlalchemy.dialects.sqlite import insert
 from satchel.errors import NotFound, UsageError
 from satchel.memory.distill.checking import CheckedFact
 from satchel.memory.distill.records import DistillStatus, Outcome, WindowResult
-from satchel.memory.distill.windows import EpisodePart, Stretch, Window
+from satchel.memory.distill.windows import EpisodePart, Window
 from satchel.memory.records import MemoryRecord
 from satchel.memory.store.cues import cues_of, replace_cues
 from satchel.memory.store.discretion_rows import AS_ASKED, part_to_read
@@ -27,20 +27,6 @@ from satchel.memory.store.micros import from_micros, to_micros
 from satchel.memory.store.repository import MemoryDraft, count_up, insert_drafts, rids_by_id
 from satchel.memory.store.spending import read_spent
 from satchel.memory.store.tables import distill_windows, distilled, edges, memories
-
-__all__ = [
-    "Closing",
-    "claim_name",
-    "failing_since",
-    "failures_of",
-    "has_closed",
-    "newest",
-    "next_session",
-    "read_status",
-    "write_outcome",
-    "write_window",
-    "write_worth",
-]
 
 _MAX_EPISODES = 200
 """The number of pending episodes of a session that are loaded at once."""
@@ -201,8 +187,8 @@ def _piece(row: Any, gate: str) -> EpisodePart:
     )
 
 
-def place_of(read: Window | Stretch) -> str:
-    """Identifies a window or a stretch by where it begins."""
+def place_of(read: Window) -> str:
+    """Identifies a window by where it begins."""
     first = read.new[0]
     return f"{first.id}:{first.start}"
 
@@ -267,17 +253,17 @@ def write_window(
     )
 
 
-def write_worth(connection: Connection, space: int, stretch: Stretch, *, gate: str, at: int) -> None:
-    """Keep the gate's verdict that a stretch is worth reading, so that nobody asks again if reading it fails."""
-    there = _read_positions(connection, space, [piece.rid for piece in stretch.new])
+def write_worth(connection: Connection, space: int, window: Window, *, gate: str, at: int) -> None:
+    """Keep the gate's verdict that a window is worth reading, so that nobody asks again if reading it fails."""
+    there = _read_positions(connection, space, [piece.rid for piece in window.new])
     rows = [{"rid": rid, "chars": 0, "distilled_at": at, "worth_by": gate} for rid in there]
     _write_read(connection, rows, {"worth_by": gate})
 
 
 def write_outcome(
-    connection: Connection, space: int, read: Window | Stretch, outcome: Outcome, *, error: str = "", at: int
+    connection: Connection, space: int, read: Window, outcome: Outcome, *, error: str = "", at: int
 ) -> bool:
-    """Record that a window or a stretch "failed", so that its episodes stay pending; or mark as read what the gate
+    """Record that a window "failed", so that its episodes stay pending; or mark as read what the gate
     found not worth it ("nothing"), or what was "given_up".
 
     Returns:
@@ -292,14 +278,12 @@ def write_outcome(
     return True
 
 
-def _add_result(
-    connection: Connection, space: int, read: Window | Stretch, at: int, **found: str | int
-) -> None:
+def _add_result(connection: Connection, space: int, read: Window, at: int, **found: str | int) -> None:
     row = {"space_id": space, "at": at, "place": place_of(read), "facts": 0, "dropped": 0, "error": ""}
     connection.execute(insert(distill_windows).values(row | found))
 
 
-def _still_new(connection: Connection, space: int, read: Window | Stretch) -> list[EpisodePart] | None:
+def _still_new(connection: Connection, space: int, read: Window) -> list[EpisodePart] | None:
     """The new pieces whose episodes are still there; None if another process read one of them meanwhile."""
     read_to = _read_positions(connection, space, [piece.rid for piece in read.new])
     starts = {piece.rid: piece.start for piece in reversed(read.new)}
@@ -320,9 +304,11 @@ def _read_positions(connection: Connection, space: int, rids: Sequence[int]) -> 
 
 def _mark_as_read(connection: Connection, pieces: Sequence[EpisodePart], at: int) -> None:
     ends = {piece.rid: piece.end for piece in pieces}
-    rows = [{"rid": rid, "chars": end, "distilled_at": at} for rid, end in ends.items()]
+    # The gate judges the rest of a long one by itself.
+    rows = [{"rid": rid, "chars": end, "distilled_at": at, "worth_by": ""} for rid, end in ends.items()]
     new = insert(distilled).excluded
-    _write_read(connection, rows, {"chars": new.chars, "distilled_at": new.distilled_at})
+    columns = {"chars": new.chars, "distilled_at": new.distilled_at, "worth_by": new.worth_by}
+    _write_read(connection, rows, columns)
 
 
 def _write_read(connection: Connection, rows: Sequence[Mapping[str, Any]], new: Mapping[str, Any]) -> None:

@@ -10,15 +10,6 @@ from satchel.memory.store.spending import SpentRow
 from satchel.messages import Usage, usage_to_json
 from satchel.plain import as_json
 
-__all__ = [
-    "DistillReport",
-    "DistillStatus",
-    "Outcome",
-    "WindowResult",
-    "report_to_json",
-    "status_to_json",
-]
-
 Outcome: TypeAlias = Literal["facts", "nothing", "failed", "given_up"]
 """The outcome of a window: it was read and yielded facts, or none; it failed and will be retried; it failed too often
 and was given up."""
@@ -53,8 +44,6 @@ class DistillReport:
     """The result of one run.
 
     Attributes:
-        windows: The windows that were read, in order.
-        usage: Of all calls of both models.
         pending: The number of episodes that are still pending. If `stopped` is "", another process is reading them.
         stopped: Why the run stopped early, or "".
     """
@@ -77,8 +66,6 @@ class DistillStatus:
     Attributes:
         pending: The number of episodes to read; the oldest was stored at `waiting_since`.
         read: The number of episodes that were read completely.
-        facts: The number of facts that were extracted from episodes.
-        windows: The number of windows by outcome.
         last_at: When a window was last read, or None.
         trouble: The last error if no window was read since, otherwise "".
         failed_since: The number of failures since a window was last read.

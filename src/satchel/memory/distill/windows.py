@@ -1,6 +1,4 @@
-"""Divides a conversation into windows of about 500 tokens, each with the end of the previous text as context, and
-gathers the windows that one question to the gate decides about.
-"""
+"""Divides a conversation into windows of about 1,500 tokens, each with the end of the previous text as context."""
 
 from __future__ import annotations
 
@@ -13,18 +11,6 @@ from satchel.memory.records import Trust
 from satchel.memory.text.framing import CHARS_A_TOKEN, estimate_tokens, longest
 from satchel.wording import cut_text
 
-__all__ = [
-    "OVERLAP_TOKENS",
-    "SEEN_TOKENS",
-    "WINDOW_TOKENS",
-    "EpisodePart",
-    "Stretch",
-    "Window",
-    "shown",
-    "shown_to_gate",
-    "stretches_of",
-]
-
 WINDOW_TOKENS = 1_500
 """The approximate amount of new text in a window: most conversations are one, and read with one request (issue 20;
 seed-2, 4.2, has 500)."""
@@ -35,11 +21,8 @@ MAX_CHARS = 32_000
 have it remembered."""
 TAIL_CHARS = 4_000
 """Of these, the ones at its end, where people write what they want to know about what they pasted."""
-SEEN_TOKENS = 500
-"""What the gate sees of a long turn at its beginning, and as much at its end."""
-
 _AGENT_TOKENS = 30
-"""What the extractor sees of an assistant's long turn at its beginning, and as much at its end."""
+"""What is shown of an assistant's long turn at its beginning, and as much at its end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,8 +30,6 @@ class EpisodePart:
     """An episode or a part of one.
 
     Attributes:
-        rid: The rid of the episode.
-        id: The id of the episode.
         text: Characters `start` to `end` of the episode, which has `total` characters.
         is_new: Whether it is read for the first time; otherwise it is context.
         is_worth: Whether the gate has found it worth reading.
@@ -86,93 +67,43 @@ class Window:
         """The conversation."""
         return self.pieces[0].session
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stretch:
-    """Consecutive windows that one question to the gate decides about: one, or all those of a long turn."""
-
-    windows: tuple[Window, ...]
-
-    @property
-    def new(self) -> tuple[EpisodePart, ...]:
-        """The pieces that are read for the first time."""
-        return tuple(piece for window in self.windows for piece in window.new)
-
-    @property
-    def session(self) -> str:
-        """The conversation."""
-        return self.windows[0].session
-
     @property
     def is_worth(self) -> bool:
         """Whether the gate has found it worth reading."""
         return all(piece.is_worth for piece in self.new)
 
 
-def stretches_of(episodes: Sequence[EpisodePart]) -> Iterator[Stretch]:
-    """Divide a conversation into windows, and gather those that the gate judges together.
-
-    A turn that is too long for a window is never divided between stretches, and a stretch has one such turn at most.
+def windows_of(episodes: Sequence[EpisodePart]) -> list[Window]:
+    """Divide a conversation into windows. What the gate has judged and what it hasn't are in different ones.
 
     The episodes of one session are whole and in order. `start` says how far each was read before; one that was read
     completely only provides context.
     """
-    dividing = _Dividing()
+    windows: list[Window] = []
+    before: list[EpisodePart] = []
+    gathered: list[EpisodePart] = []
+    tokens = 0
+
+    def end_window() -> None:
+        nonlocal gathered, tokens
+        windows.append(Window(pieces=(*_overlap(before), *gathered)))
+        before.extend(gathered)
+        gathered, tokens = [], 0
+
     for episode in episodes:
-        yield from dividing.add(episode)
-    yield from dividing.end_stretch()
-
-
-class _Dividing:
-    """The state of dividing a conversation."""
-
-    def __init__(self) -> None:
-        self._before: list[EpisodePart] = []
-        self._gathered: list[EpisodePart] = []
-        self._tokens = 0
-        self._windows: list[Window] = []
-        self._has_long = False
-
-    def add(self, episode: EpisodePart) -> Iterator[Stretch]:
-        """Add the next episode, and yield the stretch that it ends."""
-        if episode.start and not self._gathered and not self._windows:
-            self._before.append(
-                replace(episode, text=episode.text[: episode.start], start=0, end=episode.start)
-            )
-        room = WINDOW_TOKENS - self._tokens
-        parts = list(_parts(episode, room if 2 * room >= WINDOW_TOKENS else WINDOW_TOKENS))
-        if not parts:
-            return
-        is_long = len(parts) > 1
-        begun = self._gathered or (self._windows[-1].new if self._windows else ())
-        if (
-            (is_long and self._has_long)
-            or (begun and begun[-1].is_worth != episode.is_worth)
-            or (not is_long and self._is_full(parts[0]))
-        ):
-            yield from self.end_stretch()
-        self._has_long = self._has_long or is_long
-        for part in parts:
-            if self._is_full(part):
-                self._end_window()
-            self._gathered.append(part)
-            self._tokens += estimate_tokens(part.text)
-
-    def _is_full(self, part: EpisodePart) -> bool:
-        return bool(self._gathered) and self._tokens + estimate_tokens(part.text) > WINDOW_TOKENS
-
-    def _end_window(self) -> None:
-        if self._gathered:
-            self._windows.append(Window(pieces=(*_overlap(self._before), *self._gathered)))
-            self._before += self._gathered
-            self._gathered, self._tokens = [], 0
-
-    def end_stretch(self) -> Iterator[Stretch]:
-        """Yield what was gathered, if anything was."""
-        self._end_window()
-        if self._windows:
-            yield Stretch(windows=tuple(self._windows))
-        self._windows, self._has_long = [], False
+        if episode.start and not gathered and not windows:
+            before.append(replace(episode, text=episode.text[: episode.start], start=0, end=episode.start))
+        room = WINDOW_TOKENS - tokens
+        for part in _parts(episode, room if 2 * room >= WINDOW_TOKENS else WINDOW_TOKENS):
+            cost = estimate_tokens(part.text)
+            is_full = tokens + cost > WINDOW_TOKENS
+            if gathered and (is_full or gathered[-1].is_worth != part.is_worth):
+                end_window()
+            gathered.append(part)
+            tokens += cost
+    if gathered:
+        end_window()
+    return windows
 
 
 def _parts(episode: EpisodePart, room: int) -> Iterator[EpisodePart]:
@@ -197,6 +128,8 @@ def _parts(episode: EpisodePart, room: int) -> Iterator[EpisodePart]:
             start=at,
             end=gap_to if end == gap_from else end,
             is_new=True,
+            # The verdict was on the window that the unread text begins in.
+            is_worth=episode.is_worth and at == episode.start,
         )
         at = end
 
@@ -232,41 +165,12 @@ def _overlap(before: Sequence[EpisodePart]) -> tuple[EpisodePart, ...]:
 
 
 def shown(window: Window) -> str:
-    """The window as the extractor sees it: one line of JSON for each piece, so that no text can pose as another
-    piece. Of an assistant's, which counts only where it records what was agreed, both ends.
+    """The window as models see it: one line of JSON for each piece, so that no text can pose as another piece. Of an
+    assistant's, which counts only where it records what was agreed, both ends.
     """
-    return _lines(
-        [
-            replace(piece, text=_ends_of(piece.text, _AGENT_TOKENS)) if piece.trust == "agent" else piece
-            for piece in window.pieces
-        ]
-    )
-
-
-def shown_to_gate(stretch: Stretch) -> str:
-    """The stretch as the gate sees it: each turn as one line, a long one cut to its beginning and its end."""
-    whole: dict[int, EpisodePart] = {}
-    for piece in stretch.new:
-        before = whole.get(piece.rid)
-        whole[piece.rid] = piece if before is None else replace(before, text=before.text + piece.text)
-    context = [piece for piece in stretch.windows[0].pieces if not piece.is_new]
-    return _lines(
-        [*context, *(replace(piece, text=_ends_of(piece.text, SEEN_TOKENS)) for piece in whole.values())]
-    )
-
-
-def _ends_of(text: str, tokens: int) -> str:
-    if estimate_tokens(text) <= 2 * tokens:
-        return text
-    first = _fitting_end(text, 0, len(text), tokens)
-    last = len(text) - _fitting_end(text[::-1], 0, len(text), tokens)
-    return cut_text(text, first, len(text) - last, what="characters")
-
-
-def _lines(pieces: Sequence[EpisodePart]) -> str:
     lines = []
     # What the user asked not to keep is blank.
-    for number, piece in enumerate((piece for piece in pieces if piece.text.strip()), 1):
+    for number, piece in enumerate((piece for piece in window.pieces if piece.text.strip()), 1):
         line: dict[str, object] = {
             "line": number,
             "said": f"{piece.said_at:%A %Y-%m-%d %H:%M}",
@@ -276,6 +180,15 @@ def _lines(pieces: Sequence[EpisodePart]) -> str:
             line["from_outside"] = True
         if not piece.is_new:
             line["read_before"] = True
-        text = piece.text.lstrip() if piece.text.startswith("  ") else piece.text
+        text = _ends_of(piece.text, _AGENT_TOKENS) if piece.trust == "agent" else piece.text
+        text = text.lstrip() if text.startswith("  ") else text
         lines.append(json.dumps({**line, "text": text}, ensure_ascii=False))
     return "\n".join(lines)
+
+
+def _ends_of(text: str, tokens: int) -> str:
+    if estimate_tokens(text) <= 2 * tokens:
+        return text
+    first = _fitting_end(text, 0, len(text), tokens)
+    last = len(text) - _fitting_end(text[::-1], 0, len(text), tokens)
+    return cut_text(text, first, len(text) - last, what="characters")

@@ -5,25 +5,21 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from satchel.errors import UsageError
-from satchel.memory.records import (
-    PICTURE,
-    Discretion,
-    Episode,
-    FactTime,
-    Kind,
-    MemoryType,
-    Moment,
-    Tier,
-    Trust,
-    Wished,
-    picture_tag,
-)
+from satchel.memory.records import PICTURE, Episode, FactTime, Tier, Trust, Wished, picture_tag
 from satchel.memory.store import repository
-from satchel.memory.store.checking import CHECKS, DECAY_RATE, PRIORITY, clean, printable, whole
+from satchel.memory.store.checking import (
+    CHECKS,
+    DECAY_RATE,
+    PRIORITY,
+    NewFields,
+    clean,
+    printable,
+    refuse_unknown,
+    whole,
+)
 from satchel.memory.store.cues import clean_cues
 from satchel.memory.store.decay import EPISODE_DECAY_RATE
 from satchel.memory.store.discretion_rows import as_asked_in
@@ -37,11 +33,10 @@ from satchel.memory.text import lexicon
 from satchel.memory.text.block import strip_injected
 from satchel.memory.text.discretion import DiscretionWish, is_wishing, stricter, wish_of
 from satchel.plain import as_json
+from satchel.wording import one_line
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
-
-__all__ = ["Capture", "NewMemory"]
 
 _PLAIN = ("kind", "memory_type", "importance", "speaker", "discretion", "spheres")
 """Fields that are stored as they are once they are checked."""
@@ -51,39 +46,37 @@ _MOST_AROUND: Final = 300
 """Characters of the words that a picture came with."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewMemory:
-    """A memory as it was given, before anything is checked; see `Memory.add`.
+class CapturedFields(NewFields, total=False):
+    """The same with what only Satchel itself says of a memory.
 
     Attributes:
+        id: A new one if none is given.
         position: The place in its turn, counted from 0; only what was said has one.
+        time: What kind of time a fact has.
+        wished: What the user asks for in it, as a model understands it, with or without the turn before
+            (`wished_before`).
     """
 
-    content: str
-    id: str = ""
-    tags: Iterable[str] = ()
-    kind: Kind = "fact"
-    tier: Tier = "long_term"
-    memory_type: MemoryType = "general"
-    importance: int = 3
-    priority: float | None = None
-    decay_rate: float | None = None
-    speaker: str = ""
-    said_at: Moment | None = None
-    valid_from: Moment | None = None
-    valid_to: Moment | None = None
-    session: str | None = None
-    turn: int | None = None
-    position: int | None = None
-    quote: str | None = None
-    trust: Trust = "user"
-    cues: Iterable[str] = ()
-    time: FactTime | None = None
-    discretion: Discretion = "open"
-    kept_from: str = ""
-    spheres: Iterable[str] = ()
-    wished: Wished = ""
-    wished_before: bool = False
+    id: str
+    position: int
+    time: FactTime | None
+    wished: Wished
+    wished_before: bool
+
+
+_DEFAULTS: Final[NewFields] = {
+    "kind": "fact",
+    "tags": (),
+    "tier": "long_term",
+    "memory_type": "general",
+    "importance": 3,
+    "speaker": "",
+    "trust": "user",
+    "cues": (),
+    "discretion": "open",
+    "kept_from": "",
+    "spheres": (),
+}
 
 
 class Capture:
@@ -92,16 +85,17 @@ class Capture:
     def __init__(self, space: Space) -> None:
         self._space = space
 
-    async def add(self, new: NewMemory) -> str:
+    async def add(self, content: str, **fields: Unpack[NewFields]) -> str:
         """Store one memory and return its id; see `Memory.add`."""
-        draft = await self.draft(new)
+        refuse_unknown(fields, NewFields, "field")
+        draft = await self.draft(content, **fields)
         if draft is None:
             raise UsageError("There are no words to remember in this; nothing was stored.")
         ids = await self._space.write(repository.insert_drafts, [draft], fresh=True)
         if not ids:
             raise UsageError(
-                f"These words of session {new.session} were forgotten, and what is forgotten is not stored again from "
-                "the same source. Store them without the session if you mean to keep them."
+                f"These words of session {fields.get('session')} were forgotten, and what is forgotten is not stored "
+                "again from the same source. Store them without the session if you mean to keep them."
             )
         return ids[0]
 
@@ -137,22 +131,20 @@ class Capture:
             position = whole(position, "position")
             counted[session, turn] = position + 1
             draft = await self.draft(
-                NewMemory(
-                    content=strip_private(await self._said_only(printable(episode.text))),
-                    id="e" + place_hash(f"{own}\n{session}", turn, position)[:16],
-                    kind="episode",
-                    tier="short_term",
-                    memory_type="conversation",
-                    decay_rate=EPISODE_DECAY_RATE,
-                    speaker=episode.speaker,
-                    said_at=episode.said_at,
-                    session=session,
-                    turn=turn,
-                    position=position,
-                    trust=episode.trust,
-                    wished=episode.wished,
-                    wished_before=episode.wished_before,
-                )
+                strip_private(await self._said_only(printable(episode.text))),
+                id="e" + place_hash(f"{own}\n{session}", turn, position)[:16],
+                kind="episode",
+                tier="short_term",
+                memory_type="conversation",
+                decay_rate=EPISODE_DECAY_RATE,
+                speaker=episode.speaker,
+                said_at=episode.said_at,
+                session=session,
+                turn=turn,
+                position=position,
+                trust=episode.trust,
+                wished=episode.wished,
+                wished_before=episode.wished_before,
             )
             if draft is not None:
                 drafts.append(draft)
@@ -160,17 +152,15 @@ class Capture:
             for number, (name, sha256) in enumerate(episode.pictures):
                 place = _PICTURES_FROM + number
                 picture = await self.draft(
-                    NewMemory(
-                        content=_of_picture(name, "" if draft is None else draft.row["content"]),
-                        id="p" + place_hash(f"{own}\n{session}", turn, place)[:16],
-                        tags=(PICTURE, picture_tag(sha256)),
-                        speaker=PICTURE,
-                        said_at=episode.said_at,
-                        session=session,
-                        turn=turn,
-                        position=place,
-                        trust="outside",
-                    )
+                    _of_picture(name, "" if draft is None else draft.row["content"]),
+                    id="p" + place_hash(f"{own}\n{session}", turn, place)[:16],
+                    tags=(PICTURE, picture_tag(sha256)),
+                    speaker=PICTURE,
+                    said_at=episode.said_at,
+                    session=session,
+                    turn=turn,
+                    position=place,
+                    trust="outside",
                 )
                 if picture is not None:
                     drafts.append(picture)
@@ -179,69 +169,68 @@ class Capture:
     async def _said_only(self, text: str) -> str:
         return await self._space.read(said_only, text) if may_repeat(text) else strip_injected(text)
 
-    async def draft(self, new: NewMemory) -> MemoryDraft | None:
+    async def draft(self, content: str, **fields: Unpack[CapturedFields]) -> MemoryDraft | None:
         """Check what was given and read its words. None if it has no words.
 
         Raises:
             UsageError: A value is out of range or unknown, or the memory would cease to hold before it begins to.
         """
         space = self._space
-        content = CHECKS["content"](new.content)
+        content = CHECKS["content"](content)
         if not content:
             return None
         content = await space.redacted(content)
-        tier: Tier = CHECKS["tier"](new.tier)
+        given = {name: value for name, value in fields.items() if value is not None}
+        new: Any = {**dict.fromkeys(CapturedFields.__annotations__), **_DEFAULTS, **given}
+        tier: Tier = CHECKS["tier"](new["tier"])
         now = space.clock.now()
-        said_at = space.aware(new.said_at) or now
-        valid_from, valid_to = space.micros(new.valid_from), space.micros(new.valid_to)
+        said_at = space.aware(new["said_at"]) or now
+        valid_from, valid_to = space.micros(new["valid_from"]), space.micros(new["valid_to"])
         if valid_from is not None and valid_to is not None and valid_to < valid_from:
             raise UsageError(
-                f"It would cease to hold ({new.valid_to}) before it begins to ({new.valid_from}); nothing was stored."
+                f"It would cease to hold ({new['valid_to']}) before it begins to ({new['valid_from']}); nothing was "
+                "stored."
             )
-        tags = tuple([await space.redacted(tag) for tag in CHECKS["tags"](new.tags)])
-        trust: Trust = CHECKS["trust"](new.trust)
+        tags = tuple([await space.redacted(tag) for tag in CHECKS["tags"](new["tags"])])
+        trust: Trust = CHECKS["trust"](new["trust"])
         # What comes from outside doesn't say when it is to be shown.
-        cues = () if trust == "outside" else clean_cues(new.cues)
-        placed = new.turn is not None and new.position is not None
+        cues = () if trust == "outside" else clean_cues(new["cues"])
+        session, turn, quote = new["session"], new["turn"], new["quote"]
+        row = {
+            **{name: CHECKS[name](new[name]) for name in _PLAIN},
+            "content": content,
+            "content_hash": repository.content_hash(content),
+            "tier": tier,
+            "priority": CHECKS["priority"](given.get("priority", PRIORITY[tier])),
+            "decay_rate": CHECKS["decay_rate"](given.get("decay_rate", DECAY_RATE[tier])),
+            "said_at": to_micros(said_at),
+            "said_offset_min": repository.offset_minutes(said_at),
+            "valid_from": valid_from,
+            "valid_to": valid_to,
+            "source_session": None if session is None else clean(session, "session"),
+            "source_turn": None if turn is None else whole(turn, "turn"),
+            "source_position": new["position"],
+            "source_quote": None if quote is None else await space.redacted(printable(quote)),
+            "trust": trust,
+            "kept_from": await space.redacted(CHECKS["kept_from"](new["kept_from"])),
+            "created_at": to_micros(now),
+            "time": None if new["time"] is None else json.dumps(as_json(new["time"])),
+        }
         return MemoryDraft(
-            id=new.id or "m" + secrets.token_hex(8),
+            id=new["id"] or "m" + secrets.token_hex(8),
             tags=tags,
             cues=tuple([await space.redacted(cue) for cue in cues]),
             words=lexicon.read_text(content, tags)
             if len(content) <= INLINE_CHARS
             else await space.thread.run(lexicon.read_text, content, tags),
-            words_hash=None
-            if new.session is None
-            else space.hasher.words(new.session, content, turn=new.turn if placed else None),
-            wish=_wish_in(new, content) if is_wishing(new.kind, trust, new.speaker) else None,
-            row={
-                **{name: CHECKS[name](getattr(new, name)) for name in _PLAIN},
-                "content": content,
-                "content_hash": repository.content_hash(content),
-                "tier": tier,
-                "priority": CHECKS["priority"](PRIORITY[tier] if new.priority is None else new.priority),
-                "decay_rate": CHECKS["decay_rate"](
-                    DECAY_RATE[tier] if new.decay_rate is None else new.decay_rate
-                ),
-                "said_at": to_micros(said_at),
-                "said_offset_min": repository.offset_minutes(said_at),
-                "valid_from": valid_from,
-                "valid_to": valid_to,
-                "source_session": None if new.session is None else clean(new.session, "session"),
-                "source_turn": None if new.turn is None else whole(new.turn, "turn"),
-                "source_position": new.position,
-                "source_quote": None if new.quote is None else await space.redacted(printable(new.quote)),
-                "trust": trust,
-                "kept_from": await space.redacted(CHECKS["kept_from"](new.kept_from)),
-                "created_at": to_micros(now),
-                "time": None if new.time is None else json.dumps(as_json(new.time)),
-            },
+            words_hash=repository.words_hash(space.hasher, row),
+            wish=_wish_in(fields, content) if is_wishing(new["kind"], trust, new["speaker"]) else None,
+            row=row,
         )
 
 
 def _of_picture(name: str, said: str) -> str:
-    words = " ".join(said.split())
-    words = words if len(words) <= _MOST_AROUND else f"{words[:_MOST_AROUND]}…"
+    words = one_line(said, _MOST_AROUND)
     return f"Picture {name}, sent with: “{words}”" if words else f"Picture {name}"
 
 
@@ -258,12 +247,14 @@ def _refuse_taken(connection: Connection, space: int, drafts: Sequence[MemoryDra
             )
 
 
-def _wish_in(new: NewMemory, content: str) -> DiscretionWish | None:
+def _wish_in(new: CapturedFields, content: str) -> DiscretionWish | None:
     """What the user asks for: in words that are known, or as a model understood them, whichever shows less."""
-    wish = wish_of(content)
-    if not new.wished or new.turn is None:
+    wish, asked_for, turn = wish_of(content), new.get("wished"), new.get("turn")
+    if not asked_for or turn is None:
         return wish
-    asked = DiscretionWish(kind=new.wished, words=as_asked_in(new.turn), points_back=new.wished_before)
+    asked = DiscretionWish(
+        kind=asked_for, words=as_asked_in(turn), points_back=new.get("wished_before", False)
+    )
     if wish is None or stricter(wish.discretion, asked.discretion) != wish.discretion:
         return asked
     return wish._replace(points_back=wish.points_back or asked.points_back)

@@ -1,4 +1,4 @@
-"""Checks what is given for a memory: the same for storing and for editing."""
+"""Checks what is given for a memory: the same for storing and for editing. What can't be stored is a `UsageError`."""
 
 from __future__ import annotations
 
@@ -6,24 +6,11 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from datetime import date, datetime
 from functools import partial
-from typing import Any, Final, get_args
+from typing import Any, Final, TypedDict, get_args
 
 from satchel.errors import UsageError
 from satchel.memory.records import Discretion, Kind, MemoryType, Moment, Tier, Trust
 from satchel.memory.spheres import clean_spheres
-
-__all__ = [
-    "CHECKS",
-    "DECAY_RATE",
-    "MAX_CONTENT_CHARS",
-    "PRIORITY",
-    "clean",
-    "clean_tags",
-    "moment_of",
-    "one_of",
-    "printable",
-    "whole",
-]
 
 MAX_CONTENT_CHARS = 16_000_000
 """Of one memory: more than the longest prompt that is let in, and less than what would fill a machine's
@@ -34,15 +21,82 @@ memory.
 PRIORITY: dict[Tier, float] = {"short_term": 0.55, "long_term": 0.85}
 DECAY_RATE: dict[Tier, float] = {"short_term": 0.02, "long_term": 0.005}
 
+
+class _Fields(TypedDict, total=False):
+    tags: Iterable[str] | None
+    tier: Tier | None
+    memory_type: MemoryType | None
+    importance: int | None
+    priority: float | None
+    decay_rate: float | None
+    speaker: str | None
+    said_at: Moment | None
+    valid_from: Moment | None
+    valid_to: Moment | None
+    discretion: Discretion | None
+    kept_from: str | None
+    spheres: Iterable[str] | None
+
+
+class NewFields(_Fields, total=False):
+    """What can be said of a new memory besides its words; what is left out or None has its default.
+
+    Attributes:
+        kind: What it is; a fact.
+        tags: More words to find it by.
+        tier: How long it is meant to matter; long_term.
+        memory_type: What it is about; general.
+        importance: 1 (trivial) to 5 (critical); 3.
+        priority: 0 to 1; the tier's own.
+        decay_rate: What the priority loses a day, 0 to 1; the tier's own.
+        speaker: Who said it.
+        said_at: When; the clock's time. A time without an offset is local.
+        valid_from: From when on it holds.
+        valid_to: Until when it holds.
+        session: The conversation that it comes from.
+        turn: The exchange in it.
+        quote: The words in it that it rests on.
+        trust: Whose words they are; the user's.
+        cues: Up to six situations in which it will matter, a few words each, such as "choosing a restaurant": a request
+            that doesn't mention it finds it by them. They are never shown. What comes from outside has none.
+        discretion: Whether a model may be shown it unasked ("open", the default), only when the user asks about it
+            ("confidential"), or not at all ("withheld").
+        kept_from: From whom it is kept, in words.
+        spheres: To which parts of the user's life it belongs: health, love, family, money, work, belief, leisure, home,
+            or "person:NAME". Without any, it is shown whatever a message is about.
+    """
+
+    kind: Kind | None
+    session: str | None
+    turn: int | None
+    quote: str | None
+    trust: Trust | None
+    cues: Iterable[str] | None
+
+
+class Edits(_Fields, total=False):
+    """Fields of a memory that are to change, as in `NewFields`; what is left out or None stays as it is.
+
+    Attributes:
+        content: Its new words.
+        tier: Also sets the tier's own priority and rate of decay, where none is given.
+        valid_from: None removes it, and so it is with `valid_to`.
+    """
+
+    content: str | None
+
+
+def refuse_unknown(given: Mapping[str, object], fields: type, what: str) -> None:
+    """Raise `TypeError` for a name that isn't one of these fields."""
+    if unknown := given.keys() - fields.__annotations__.keys():
+        raise TypeError(f"There is no {what} {min(unknown)!r}.")
+
+
 _UNPRINTABLE = re.compile("[\x00\ud800-\udfff]")
 
 
 def moment_of(moment: Moment) -> datetime:
-    """A time in any of its forms.
-
-    Raises:
-        UsageError: It is none.
-    """
+    """A time in any of its forms."""
     if isinstance(moment, datetime):
         return moment
     try:
@@ -54,11 +108,7 @@ def moment_of(moment: Moment) -> datetime:
 
 
 def printable(text: str) -> str:
-    """The text as UTF-8 can hold it and SQLite can compare it: no NUL, no lone surrogate.
-
-    Raises:
-        UsageError: It is no text.
-    """
+    """The text as UTF-8 can hold it and SQLite can compare it: no NUL, no lone surrogate."""
     if not isinstance(text, str):
         raise UsageError(f"Memory keeps text, and this is a {type(text).__name__}: {text!r:.100}")
     return text if _is_printable(text) else _UNPRINTABLE.sub("\ufffd", text)
@@ -91,11 +141,7 @@ def clean_tags(tags: Iterable[str]) -> tuple[str, ...]:
 
 
 def _content(text: str) -> str:
-    """The words of a memory as they are stored; empty where there are none.
-
-    Raises:
-        UsageError: They are too long.
-    """
+    """The words of a memory as they are stored; empty where there are none."""
     content = printable(text)
     if len(content) > MAX_CONTENT_CHARS:
         raise UsageError(

@@ -26,8 +26,6 @@ from satchel.tasks import background_tasks
 if TYPE_CHECKING:
     from satchel.clock import Clock
 
-__all__ = ["Claims", "Taken"]
-
 T = TypeVar("T")
 
 _LEASE_S: Final = 60.0
@@ -76,9 +74,6 @@ class Claims:
 
         `find` returns pieces that are to be done, given the names of those that somebody is doing. `name` names a
         piece; it is stored, and must not contain anything that was said.
-
-        Raises:
-            StorageError: The claims can't be read or written.
         """
         pieces = await self._claim(work, find, name, wait_s)
         if not pieces:

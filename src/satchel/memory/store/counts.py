@@ -15,8 +15,6 @@ from satchel.memory.spheres import PERSON
 from satchel.memory.store.tables import memories, tags
 from satchel.memory.text.names import names_in
 
-__all__ = ["DayCount", "TagCount", "Ways", "read_days", "read_tags", "read_ways"]
-
 _MINUTE_MICROS: Final = 60_000_000
 _DAY_MICROS: Final = 24 * 60 * _MINUTE_MICROS
 _EPOCH_DAY: Final = date(1970, 1, 1).toordinal()

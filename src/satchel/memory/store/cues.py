@@ -19,16 +19,6 @@ from satchel.memory.store.repository import listed, mark_changed
 from satchel.memory.store.tables import cue_vectors, cues, memories
 from satchel.storage import Prepared
 
-__all__ = [
-    "MOST_CUES",
-    "MOST_CUE_CHARS",
-    "clean_cues",
-    "cues_of",
-    "drop_cues_with",
-    "fitting_cues",
-    "replace_cues",
-]
-
 MOST_CUES: Final = 6
 """Of one memory: an extractor names three to six (issue 11). With more, one memory would fit too much."""
 MOST_CUE_CHARS: Final = 120

@@ -11,18 +11,6 @@ from typing import Literal, TypeAlias
 
 from satchel.memory.records import MemoryRecord
 
-__all__ = [
-    "EPISODE_DECAY_RATE",
-    "FACTORS",
-    "FLOOR",
-    "LASTING_IMPORTANCE",
-    "DecayCycle",
-    "cycles_since",
-    "factors",
-    "priority_now",
-    "recency_weight",
-]
-
 DecayCycle: TypeAlias = Literal["day", "request"]
 """What a rate of decay counts: days, or chat requests (seed-0, "Memory tiers and decay")."""
 

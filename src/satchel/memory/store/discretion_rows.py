@@ -25,8 +25,6 @@ from satchel.memory.text.discretion import (
 )
 from satchel.storage import Prepared
 
-__all__ = ["AS_ASKED", "as_asked_elsewhere", "as_asked_in", "guest_in", "name_of", "obey", "part_to_read"]
-
 
 def part_to_read(row: Any) -> str:
     """What may be read of an episode: all of it, or where its own words ask not to keep something, what comes after

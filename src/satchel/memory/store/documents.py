@@ -12,7 +12,7 @@ from sqlalchemy import func, select
 from satchel.errors import NotFound
 from satchel.memory.records import Moment, StoredDocument, document_path, document_source
 from satchel.memory.store import forgetting, repository
-from satchel.memory.store.capture import Capture, NewMemory
+from satchel.memory.store.capture import Capture
 from satchel.memory.store.micros import to_micros
 from satchel.memory.store.tables import memories
 
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
     from satchel.memory.store.space import Space
-
-__all__ = ["documents", "put", "remove"]
 
 
 def documents(connection: Connection, space: int) -> list[StoredDocument]:
@@ -66,15 +64,13 @@ async def put(
         )
         head = f"{where} ({name}, page {page})" if page is not None else f"{where} ({name})"
         draft = await capture.draft(
-            NewMemory(
-                content=f"{head}\n{text}",
-                speaker=title,
-                said_at=written_at,
-                session=source,
-                turn=page if page is not None else part,
-                position=at,
-                trust="outside",
-            )
+            f"{head}\n{text}",
+            speaker=title,
+            said_at=written_at,
+            session=source,
+            turn=page if page is not None else part,
+            position=at,
+            trust="outside",
         )
         if draft is not None:
             drafts.append(draft)

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime, timedelta
+from functools import cache, partial
 from itertools import islice
 from typing import Final
 
@@ -22,8 +22,6 @@ from satchel.memory.store.repository import list_records, records_by_id
 from satchel.memory.store.statement_rows import find_beginning
 from satchel.memory.text.block import TAGS, strip_injected
 from satchel.memory.text.framing import EARLIER, OVER, origin_of, quoted
-
-__all__ = ["may_repeat", "said_only"]
 
 _LINE: Final = re.compile(
     r'^[ \t]*- (?P<head>(?P<day>\d{4}-\d\d-\d\d)(?: [A-Z][a-z]{2})?, [^\n"]{1,400}?): '
@@ -46,28 +44,16 @@ _MOST_OF_A_DAY: Final = 5_000
 """Memories of one day that a line is compared with; more come from an import, and the rest is left alone."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Line:
-    start: int
-    end: int
-    day: date
-    head: str
-    words: str
-
-
 def may_repeat(text: str) -> bool:
     """Whether there is a line to look up at all."""
-    return ("- " in text and any(True for _ in _lines(text))) or _STANDING.search(text) is not None
+    return ("- " in text and _LINE.search(text) is not None) or _STANDING.search(text) is not None
 
 
 def said_only(connection: Connection, space: int, text: str) -> str:
     """The text without what Satchel itself put into the conversation: whole blocks, and lines of them."""
     text = _without_standing(connection, space, strip_injected(text))
-    lines = list(_lines(text))
-    if not lines:
-        return text
-    by_day = {day: _said_on(connection, space, day) for day in {line.day for line in lines}}
-    return _cut(text, [(line.start, line.end) for line in lines if _is_shown(line, by_day)])
+    said_on = cache(partial(_said_on, connection, space))
+    return _cut(text, [line.span() for line in _LINE.finditer(text) if _is_shown(line, said_on)])
 
 
 def _cut(text: str, spans: Sequence[tuple[int, int]]) -> str:
@@ -88,15 +74,6 @@ def _without_standing(connection: Connection, space: int, text: str) -> str:
     return _cut(text, [match.span() for match in found if is_shown(match)])
 
 
-def _lines(text: str) -> Iterator[_Line]:
-    for match in _LINE.finditer(text):
-        try:
-            day, words = date.fromisoformat(match["day"]), json.loads(match["words"], strict=False)
-        except ValueError:
-            continue
-        yield _Line(start=match.start(), end=match.end(), day=day, head=match["head"], words=words)
-
-
 def _said_on(connection: Connection, space: int, day: date) -> Sequence[MemoryRecord]:
     """The memories of a day, in whatever zone it was that day."""
     noon = datetime(day.year, day.month, day.day, 12, tzinfo=UTC)
@@ -104,12 +81,15 @@ def _said_on(connection: Connection, space: int, day: date) -> Sequence[MemoryRe
     return list_records(connection, space, within, limit=_MOST_OF_A_DAY, offset=0)
 
 
-def _is_shown(line: _Line, by_day: Mapping[date, Sequence[MemoryRecord]]) -> bool:
-    words = line.words.removeprefix("… ").removesuffix(" …")
-    inner = json.dumps(words, ensure_ascii=False)[1:-1]
-    head = _plain(line.head)
+def _is_shown(line: re.Match[str], said_on: Callable[[date], Sequence[MemoryRecord]]) -> bool:
+    try:
+        day, words = date.fromisoformat(line["day"]), json.loads(line["words"], strict=False)
+    except ValueError:
+        return False
+    inner = json.dumps(words.removeprefix("… ").removesuffix(" …"), ensure_ascii=False)[1:-1]
+    head = _plain(line["head"])
     return any(
-        _plain(origin_of(record)) == head and inner in quoted(record.content) for record in by_day[line.day]
+        _plain(origin_of(record)) == head and inner in quoted(record.content) for record in said_on(day)
     )
 
 

@@ -12,19 +12,13 @@ from satchel.memory.records import Discretion, Kind, MemoryType, Tier
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-__all__ = ["CheckedFilters", "Filters", "Visible", "VisibleOf"]
-
 
 class Filters(TypedDict, total=False):
     """Which memories; what is left out, None or empty does not filter, and all that is given has to fit.
 
     Attributes:
-        kind: What they are.
-        tier: Their tier.
         memory_type: What they are about.
         tags: All of them must be there.
-        speaker: Who said them.
-        session: The conversation they come from.
         since: Said then or later; without an offset it is read as local time, and so are the other times.
         until: Said before then.
         as_of: Only what had been said by then, and held then.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -26,7 +26,7 @@ from satchel.memory.store.history import (
     write_change,
 )
 from satchel.memory.store.micros import to_micros
-from satchel.memory.store.repository import among, count_up, place_hash, space_changed
+from satchel.memory.store.repository import among, count_up, place_hash, space_changed, words_hash
 from satchel.memory.store.tables import (
     changes,
     earlier_words,
@@ -41,8 +41,6 @@ from satchel.memory.text import lexicon
 from satchel.memory.text.framing import estimate_tokens
 from satchel.memory.text.hashing import UNKEYED_BELOW, WordHasher
 from satchel.spacing import FORGOTTEN, Finder, normal_form
-
-__all__ = ["drop_sources", "forget", "has_unkeyed", "rekey", "release"]
 
 if TYPE_CHECKING:
     from satchel.memory.store.space import Space
@@ -94,11 +92,7 @@ async def forget(
     odd = await space.read(_find_odd)
 
     def forget_now(connection: Connection, number: int) -> Receipt:
-        """Remove memories with all that is known of them, their changes included, and leave tombstones.
-
-        Facts that rest on nothing else go too. Where others repeat the words, the words are replaced; a fact that rests
-        on something else as well loses the quote; what a forgotten memory had superseded holds again.
-        """
+        """Remove memories with all that is known of them, their changes included, and leave tombstones."""
         at, going = to_micros(now), _Going(connection, number, wanted)
         receipt = Receipt(forgotten=(), missing=tuple(going.missing), forgotten_at=now, log_emptied=True)
         if not going.rows:
@@ -109,9 +103,8 @@ async def forget(
         for rid in going.rows.keys() - texts.keys():
             texts[rid] = (going.rows[rid].content,)
         requoted = _requote(connection, number, going.rows, texts, changed)
-        ended = _ended_by(connection, number, going.rows)
+        reopened = _reopen(connection, number, going.rows, at)
         forgotten = _delete(connection, number, going, at=at, changed=changed, hasher=space.hasher)
-        reopened = _reopen(connection, number, ended, at)
         gone = {row.id for row in going.rows.values()}
         page_rows.drop_facts(connection, number, gone, {*echoes, *requoted})
         return replace(
@@ -181,9 +174,8 @@ def drop_sources(
     )
     going = _Going(connection, space, connection.execute(query).scalars().all())
     changed = count_up(connection, space)
-    ended = _ended_by(connection, space, going.rows)
+    _reopen(connection, space, going.rows, at)
     _delete(connection, space, going, at=at, changed=changed, hasher=hasher)
-    _reopen(connection, space, ended, at)
     page_rows.drop_facts(connection, space, {row.id for row in going.rows.values()}, set())
 
 
@@ -467,44 +459,48 @@ def _requote(
     return requoted
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Ended:
-    """A memory that stays and was superseded by some that go.
-
-    Attributes:
-        valid_to: Its end without them (microseconds); None where it has none.
-        heir: The id of a memory that superseded one of them and stays; "" where there is none.
+def _reopen(connection: Connection, space: int, rows: Mapping[int, Any], at: int) -> list[str]:
+    """Let what the memories that go had superseded hold again, or be superseded by what took their own place; gives the
+    ids of those that hold again.
     """
-
-    id: str
-    valid_to: int | None
-    heir: str
-
-
-def _ended_by(connection: Connection, space: int, rows: Mapping[int, Any]) -> list[_Ended]:
-    """What the memories that go had superseded."""
     by_target: dict[int, list[int]] = {}
     for source, target in _edges(connection, ("supersedes",), edges.c.source_rid, rows):
         if target not in rows:
             by_target.setdefault(target, []).append(source)
-    ended = []
+    reopened = []
     for target, sources in by_target.items():
-        row = connection.execute(select(memories).where(memories.c.rid == target)).one()
         if any(source not in rows for source in _superseding(connection, target)):
             continue
-        seen, frontier, heir = set(sources), list(sources), ""
-        while frontier and not heir:
-            for newer in _superseding(connection, frontier.pop()):
-                if newer not in rows:
-                    heir = connection.execute(
-                        select(memories.c.id).where(memories.c.rid == newer)
-                    ).scalar_one()
-                elif newer not in seen:
-                    seen.add(newer)
-                    frontier.append(newer)
-        valid_to = _end_without(connection, space, row, [rows[source] for source in sources])
-        ended.append(_Ended(id=row.id, valid_to=valid_to, heir=heir))
-    return ended
+        row = connection.execute(select(memories).where(memories.c.rid == target)).one()
+        end = _end_without(connection, space, row, [rows[source] for source in sources])
+        heir = _heir_of(connection, sources, rows)
+        if heir is not None:
+            edge = {"source": heir.id, "target": row.id, "relation": "supersedes"}
+            put_edge(connection, heir, row, "supersedes", 1.0, at)
+            before = {"valid_to": end, "edge": {**edge, "weight": None}}
+            after = {"valid_to": row.valid_to, "edge": {**edge, "weight": 1.0}}
+            note = ChangeNote(at=at, who="forget", why="what stood between the two was forgotten")
+            write_change(connection, space, "supersede", row.id, before, after, note, other_id=heir.id)
+        elif end != row.valid_to:
+            before, after = {"valid_to": row.valid_to}, {"valid_to": end}
+            apply_fields(connection, space, row, after)
+            note = ChangeNote(at=at, who="forget", why="what had superseded it was forgotten")
+            write_change(connection, space, "edit", row.id, before, after, note)
+            reopened.append(row.id)
+    return reopened
+
+
+def _heir_of(connection: Connection, sources: Sequence[int], rows: Mapping[int, Any]) -> Any:
+    """What stays and superseded one of these, directly or through others that go; None if nothing did."""
+    seen, frontier = set(sources), list(sources)
+    while frontier:
+        for newer in _superseding(connection, frontier.pop()):
+            if newer not in rows:
+                return connection.execute(select(memories).where(memories.c.rid == newer)).one()
+            if newer not in seen:
+                seen.add(newer)
+                frontier.append(newer)
+    return None
 
 
 def _superseding(connection: Connection, rid: int) -> list[int]:
@@ -532,30 +528,6 @@ def _end_without(connection: Connection, space: int, row: Any, newer: Sequence[A
     if not found and any(end in (one.valid_from, one.said_at) for one in newer):
         return None  # An import brought the edge without its history.
     return end
-
-
-def _reopen(connection: Connection, space: int, ended: Sequence[_Ended], at: int) -> list[str]:
-    """Let what was superseded hold again, or be superseded by what took the forgotten one's place; gives the ids of
-    those that hold again.
-    """
-    reopened = []
-    for one in ended:
-        row = find_row(connection, space, one.id)
-        if one.heir:
-            heir = find_row(connection, space, one.heir)
-            edge = {"source": heir.id, "target": row.id, "relation": "supersedes"}
-            put_edge(connection, heir, row, "supersedes", 1.0, at)
-            before = {"valid_to": one.valid_to, "edge": {**edge, "weight": None}}
-            after = {"valid_to": row.valid_to, "edge": {**edge, "weight": 1.0}}
-            note = ChangeNote(at=at, who="forget", why="what stood between the two was forgotten")
-            write_change(connection, space, "supersede", row.id, before, after, note, other_id=heir.id)
-        elif one.valid_to != row.valid_to:
-            before, after = {"valid_to": row.valid_to}, {"valid_to": one.valid_to}
-            apply_fields(connection, space, row, after)
-            note = ChangeNote(at=at, who="forget", why="what had superseded it was forgotten")
-            write_change(connection, space, "edit", row.id, before, after, note)
-            reopened.append(row.id)
-    return reopened
 
 
 # ---- Rows and tombstones
@@ -597,20 +569,13 @@ def _delete(
 
 
 def _tombstone(row: Any, space: int, at: int, changed: int, hasher: WordHasher | None) -> dict[str, Any]:
-    session, turn, position = row.source_session, row.source_turn, row.source_position
-    if hasher is None:  # the row tells other processes what to take out of their indexes, and refuses nothing
-        session = None
-    # What was said has a place of its own, and nothing else is stored there. Whoever counts places again may give the
-    # same words the next one, so words are known within their turn too; the session's later turns may repeat them
-    # ("Yes, please."). Several facts may come from one turn: they are known by their words in the whole session.
-    placed = session is not None and turn is not None and position is not None
+    place = row.source_session, row.source_turn, row.source_position
+    # Without a hasher, the row tells other processes what to take out of their indexes, and refuses nothing.
     return {
         "rid": row.rid,
         "space_id": space,
-        "place_hash": place_hash(session, turn, position) if placed else None,
-        "words_hash": None
-        if session is None or hasher is None
-        else hasher.words(session, row.content, turn=turn if placed else None),
+        "place_hash": None if hasher is None or None in place else place_hash(*place),
+        "words_hash": None if hasher is None else words_hash(hasher, row._mapping),
         "forgotten_at": at,
         "changed": changed,
     }

@@ -17,21 +17,6 @@ from satchel.memory.store.repository import among, listed, read_records
 from satchel.memory.store.tables import edges, memories
 from satchel.storage import Prepared
 
-__all__ = [
-    "MAY_REPLACE",
-    "RELATIONS",
-    "Edge",
-    "Later",
-    "Related",
-    "Successor",
-    "facts_and_turns",
-    "is_superseded_by",
-    "read_edges",
-    "read_later",
-    "successors",
-    "walk",
-]
-
 MAY_REPLACE = "may_replace"
 """The relation of a newer memory to an older one that it may correct, as an extractor, a model or the user says. The
 older one still holds, and whatever shows it shows the newer one beside it."""
@@ -109,11 +94,7 @@ def successors(later: Later, records: Mapping[int, MemoryRecord]) -> tuple[Succe
 
 
 def read_edges(connection: Connection, space: int, id: str) -> list[Edge]:
-    """The edges that begin or end at a memory, the strongest first.
-
-    Raises:
-        NotFound: There is no such memory.
-    """
+    """The edges that begin or end at a memory, the strongest first."""
     rid = find_row(connection, space, id).rid
     sources, targets = memories.alias("sources"), memories.alias("targets")
     rows = connection.execute(
@@ -129,16 +110,7 @@ def read_edges(connection: Connection, space: int, id: str) -> list[Edge]:
         .where(or_(edges.c.source_rid == rid, edges.c.target_rid == rid))
         .order_by(edges.c.weight.desc(), edges.c.created_at, sources.c.id, targets.c.id, edges.c.relation)
     )
-    return [
-        Edge(
-            source=row.source,
-            target=row.target,
-            relation=row.relation,
-            weight=row.weight,
-            created_at=from_micros(row.created_at),
-        )
-        for row in rows
-    ]
+    return [Edge(**{**row._mapping, "created_at": from_micros(row.created_at)}) for row in rows]
 
 
 _SUPERSEDES = edges.c.relation == "supersedes"
@@ -272,14 +244,7 @@ def walk(
     relations: Collection[str] | None,
     limit: int,
 ) -> list[Related]:
-    """Find what can be reached from a memory along edges in either direction: nearest first, then strongest.
-
-    `relations` None follows all edges; those with a weight of 0 are never followed. It stops when it has found `limit`
-    memories.
-
-    Raises:
-        NotFound: There is no such memory.
-    """
+    """Find what can be reached from a memory; see `Memory.related`. Edges with a weight of 0 are never followed."""
     start = find_row(connection, space, id).rid
     best: dict[int, tuple[int, float, str, int, bool]] = {start: (0, 1.0, "", start, True)}
     frontier = {start}

@@ -17,6 +17,7 @@ from sqlalchemy import Connection, bindparam, delete, insert, or_, select, updat
 
 from satchel.errors import NotFound, UsageError
 from satchel.memory.records import Forgotten, MemoryRecord
+from satchel.memory.store.checking import Edits
 from satchel.memory.store.micros import from_micros, to_micros
 from satchel.memory.store.repository import (
     add_earlier_words,
@@ -30,41 +31,10 @@ from satchel.memory.store.repository import (
 from satchel.memory.store.tables import changes, edges, memories, readings, statements, tags, vectors
 from satchel.memory.text.hashing import WordHasher
 
-__all__ = [
-    "Change",
-    "ChangeNote",
-    "apply_fields",
-    "as_written",
-    "drop_changes",
-    "earlier_contents",
-    "find_row",
-    "put_edge",
-    "read_changes",
-    "replay",
-    "state_of",
-    "undo_change",
-    "undo_comparing",
-    "write_change",
-]
-
 _TIMES = ("said_at", "valid_from", "valid_to")
 _FIELDS = (
-    "content",
-    "tier",
-    "memory_type",
-    "importance",
-    "priority",
-    "decay_rate",
-    "speaker",
-    "said_at",
-    "said_offset_min",
-    "valid_from",
-    "valid_to",
-    "pinned",
-    "time",
-    "discretion",
-    "kept_from",
-    "spheres",
+    *(name for name in Edits.__annotations__ if name != "tags"),
+    *("said_offset_min", "pinned", "time"),
 )
 _WRITTEN = frozenset({"content", "tags", "speaker", "tier", "memory_type", "importance"})
 """Fields that an edit changes and that are shown with a memory."""
@@ -142,10 +112,7 @@ def state_of(connection: Connection, row: Any) -> dict[str, Any]:
 
 
 def apply_fields(connection: Connection, space: int, row: Any, fields: Mapping[str, Any]) -> None:
-    """Write fields of a memory and the data derived from them.
-
-    `fields` has the new values by the names in `state_of`; `row` is the current row.
-    """
+    """Write fields of a memory, by their names in `state_of`, and the data derived from them."""
     changed = count_up(connection, space)
     values = {name: value for name, value in fields.items() if name != "tags"}
     if "content" in values:
@@ -236,11 +203,7 @@ def _readable(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_changes(connection: Connection, space: int, id: str) -> list[Change]:
-    """The changes of a memory, oldest first. The first entry says that it was stored.
-
-    Raises:
-        NotFound: No memory has or had this id.
-    """
+    """The changes of a memory, oldest first; see `Memory.history`."""
     rows = connection.execute(
         select(changes)
         .where(changes.c.space_id == space, or_(changes.c.memory_id == id, changes.c.other_id == id))
@@ -296,20 +259,12 @@ def read_changes(connection: Connection, space: int, id: str) -> list[Change]:
 
 
 def undo_changes(connection: Connection, space: int, change_ids: Sequence[str], note: ChangeNote) -> str:
-    """Undo changes, one after the other; returns the id of the first new one. Errors as in `undo_change`."""
+    """Undo changes, one after the other; returns the id of the first new one."""
     return [undo_change(connection, space, id, note) for id in change_ids][0]
 
 
 def undo_change(connection: Connection, space: int, change_id: str, note: ChangeNote) -> str:
-    """Undo a change. This is a change too, and undoing it restores the first one.
-
-    Returns:
-        The id of the new change.
-
-    Raises:
-        NotFound: The change doesn't exist.
-        UsageError: It can't be undone, or the same fields were changed again later.
-    """
+    """Undo a change. This is a change too, and undoing it restores the first one. See `Memory.undo`."""
     if change_id.startswith("add-"):
         raise UsageError("Storing can't be undone; forget the memory instead.")
     number = int(change_id[1:]) if change_id[:1] == "c" and change_id[1:].isdecimal() else -1

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypedDict
-
-from sqlalchemy import bindparam, select
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from satchel.errors import Refused, UsageError
-from satchel.memory.records import TRUST_RANK, Discretion, MemoryRecord, MemoryType, Tier, Trust
+from satchel.memory.records import TRUST_RANK, MemoryRecord, Trust
 from satchel.memory.spheres import MOST_SPHERES
 from satchel.memory.store import checking, graph, page_rows, repository, statement_rows
+from satchel.memory.store.checking import Edits
 from satchel.memory.store.cues import cues_of
 from satchel.memory.store.discretion_rows import as_asked_elsewhere, as_asked_in
 from satchel.memory.store.filters import CheckedFilters
@@ -29,35 +27,13 @@ from satchel.memory.store.history import (
     write_change,
 )
 from satchel.memory.store.micros import to_micros
-from satchel.memory.store.tables import edges, memories
 from satchel.memory.text.lexicon import stems_of
 from satchel.memory.text.statements import shown_words
-from satchel.storage import Prepared
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
     from satchel.memory.store.space import Space
-
-__all__ = [
-    "AGENT",
-    "USER",
-    "Edits",
-    "Relating",
-    "checked",
-    "checked_weight",
-    "edit",
-    "held_back_with",
-    "keep",
-    "later",
-    "link",
-    "merge",
-    "note_of",
-    "pin",
-    "relate",
-    "supersede",
-    "words_said",
-]
 
 USER: Final = "user"
 """The author of changes that a person makes, directly or through a program; `AGENT` of those that a model makes."""
@@ -67,54 +43,9 @@ Relating: TypeAlias = Literal["corrects", "elaborates"]
 """What an extractor can say of a newer fact and an older one."""
 
 
-class Edits(TypedDict, total=False):
-    """Fields of a memory that are to change; what is left out or None stays as it is, but an end or a beginning of
-    None is removed.
-
-    Attributes:
-        content: Its new words.
-        tags: All its tags.
-        tier: Also sets the tier's own priority and rate of decay, where none is given.
-        memory_type: What it is about.
-        importance: 1 to 5.
-        priority: 0 to 1.
-        decay_rate: 0 to 1.
-        speaker: Who said it.
-        said_at: When.
-        valid_from: From when on it holds; None removes it.
-        valid_to: Until when it holds; None removes it.
-        discretion: "open", "confidential" to show it only when the user asks about it, or "withheld" to show it to no
-            model.
-        kept_from: From whom, in words.
-        spheres: All its spheres; see `Memory.add`.
-    """
-
-    content: str | None
-    tags: Iterable[str] | None
-    tier: Tier | None
-    memory_type: MemoryType | None
-    importance: int | None
-    priority: float | None
-    decay_rate: float | None
-    speaker: str | None
-    said_at: datetime | None
-    valid_from: datetime | None
-    valid_to: datetime | None
-    discretion: Discretion | None
-    kept_from: str | None
-    spheres: Iterable[str] | None
-
-
 async def checked(space: Space, edits: Edits) -> dict[str, Any]:
-    """The fields by the names of `history.state_of`; what is not given is not in it.
-
-    Raises:
-        UsageError: A value is empty, out of range or unknown.
-        TypeError: There is no such field.
-    """
-    unknown = edits.keys() - Edits.__annotations__.keys()
-    if unknown:
-        raise TypeError(f"A memory has no field {min(unknown)!r} that can be changed.")
+    """The fields by the names of `history.state_of`; what is not given is not in it. See `Memory.edit`."""
+    checking.refuse_unknown(edits, Edits, "field")
     fields: dict[str, Any] = {}
     # In their order here, so that a priority of one's own comes after that of the tier.
     for name in Edits.__annotations__:
@@ -141,21 +72,13 @@ async def checked(space: Space, edits: Edits) -> dict[str, Any]:
 
 
 def note_of(space: Space, by: str = USER, why: str = "") -> ChangeNote:
-    """Who makes a change now, and what for.
-
-    Raises:
-        UsageError: `by` is empty.
-    """
+    """Who makes a change now, and what for."""
     who = checking.clean(by, "name of who changes it")[:200]
     return ChangeNote(at=space.now_micros(), who=who, why=checking.printable(why)[:2000])
 
 
 def checked_weight(weight: float) -> float:
-    """The weight of an edge.
-
-    Raises:
-        UsageError: It is not from 0 to 1.
-    """
+    """The weight of an edge, from 0 to 1."""
     if not math.isfinite(weight) or not 0 <= weight <= 1:
         raise UsageError(f"The weight is {weight:g}; it goes from 0 (no tie) to 1.")
     return float(weight)
@@ -249,17 +172,7 @@ def pin(connection: Connection, space: int, id: str, note: ChangeNote, *, pinned
 def edit(
     connection: Connection, space: int, id: str, fields: Mapping[str, Any], note: ChangeNote
 ) -> str | None:
-    """Change fields of a memory.
-
-    The fields have the names of `history.state_of`, and were checked.
-
-    Returns:
-        The change's id, or None where everything was so already.
-
-    Raises:
-        NotFound: There is no such memory.
-        UsageError: It would end to hold before it begins.
-    """
+    """Change fields of a memory, by the names of `history.state_of`, that were checked; see `Memory.edit`."""
     row = find_row(connection, space, id)
     now = state_of(connection, row)
     if now["time"] is not None and fields.get("content", now["content"]) != now["content"]:
@@ -286,15 +199,7 @@ def link(
     weight: float | None,
     note: ChangeNote,
 ) -> str | None:
-    """Set the weight of an edge, or take the edge away with a weight of None.
-
-    Returns:
-        The change's id, or None where everything was so already.
-
-    Raises:
-        NotFound: One of the two is not there.
-        UsageError: They are one and the same.
-    """
+    """Set the weight of an edge, or take the edge away with a weight of None; see `Memory.link`."""
     if source == target:
         raise UsageError(f"Memory {source} can't be tied to itself; nothing was changed.")
     begin, end = find_row(connection, space, source), find_row(connection, space, target)
@@ -310,18 +215,10 @@ def link(
 def supersede(
     connection: Connection, space: int, older: str, newer: str, note: ChangeNote, *, valid_to: int | None
 ) -> str | None:
-    """Let a newer memory take the place of an older one: an edge, and an end to the older one's validity.
+    """Let a newer memory take the place of an older one; see `Memory.supersede`.
 
     A `valid_to` of None takes the time from which the newer one holds: its `valid_from`, else when it was said, where
     that is later than the older one, else that of the note.
-
-    Returns:
-        The change's id; undoing it undoes both. None where it was so already.
-
-    Raises:
-        NotFound: One of the two is not there.
-        UsageError: They are the same, or somebody said before that it is the other way round.
-        Refused: The newer one is not trusted enough to end the older one; see `_may_end`.
     """
     if older == newer:
         raise UsageError(f"Memory {older} can't supersede itself; nothing was changed.")
@@ -363,11 +260,7 @@ _DISCRETIONS: Final = ("open", "confidential", "withheld")
 def merge(
     connection: Connection, space: int, ids: Sequence[str], content: str, note: ChangeNote
 ) -> tuple[str, list[str]]:
-    """Make one fact of several; see `Memory.merge`.
-
-    Returns:
-        The id of the one that stays, and the changes, the last first.
-    """
+    """Make one fact of several; see `Memory.merge`."""
     rows = [find_row(connection, space, id) for id in ids]
     begins, ends = ([getattr(row, name) for row in rows] for name in ("valid_from", "valid_to"))
     records = list(repository.records_by_id(connection, space, ids).values())
@@ -436,14 +329,6 @@ def _may_end(older: Trust, newer: Trust, who: str) -> bool:
     return TRUST_RANK[newer] >= TRUST_RANK[older]
 
 
-_ELABORATED = Prepared(
-    select(memories.c.id, memories.c.content)
-    .select_from(edges.join(memories, memories.c.rid == edges.c.target_rid))
-    .where(edges.c.source_rid == bindparam("rid"), edges.c.relation == "elaborates")
-    .order_by(memories.c.rid)
-)
-
-
 def relate(
     connection: Connection,
     space: int,
@@ -462,10 +347,6 @@ def relate(
 
     Returns:
         The relation of the edge that was written, or None if nothing changed.
-
-    Raises:
-        NotFound: One of the two is not there.
-        UsageError: They are the same, or a person has said otherwise.
     """
     if relation != "corrects":
         return relation if link(connection, space, newer, older, relation, 1.0, note) else None
@@ -475,10 +356,11 @@ def relate(
         if done is not None:
             # What the older one says again, with more, no longer holds either.
             said = set(stems_of(old.content))
-            for row in _ELABORATED.named(connection, {"rid": old.rid}):
-                if said.issuperset(stems_of(row.content)):
+            ids = sorted(graph.elaborated_by(connection, [old.rid]))
+            for id, words in sorted(repository.words_of(connection, space, ids).items()):
+                if said.issuperset(stems_of(words)):
                     with suppress(UsageError):
-                        relate(connection, space, row.id, newer, relation, note, valid_to=valid_to)
+                        relate(connection, space, id, newer, relation, note, valid_to=valid_to)
         return None if done is None else "supersedes"
     if old.valid_to is not None and old.valid_to <= note.at:
         return None  # It doesn't hold anyway.

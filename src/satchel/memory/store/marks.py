@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["Mark", "PendingLines", "Rebuilt", "There"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mark:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta, timezone
 
-__all__ = ["from_micros", "to_micros"]
-
 _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - local wall time is computed with it, year 1 included
 _FIRST, _LAST = datetime.min - _EPOCH, datetime.max - _EPOCH  # noqa: DTZ901 - wall time too
 _EPOCH_UTC = datetime(1970, 1, 1, tzinfo=UTC)

@@ -13,21 +13,6 @@ from satchel.plain import as_json
 if TYPE_CHECKING:
     from satchel.memory.records import MemoryRecord
 
-__all__ = [
-    "MOST_CHARS",
-    "SECTIONS",
-    "Author",
-    "PageFacts",
-    "PageLine",
-    "PageVersion",
-    "Section",
-    "State",
-    "lines_from_json",
-    "lines_to_json",
-    "section_named",
-    "version_to_json",
-]
-
 MOST_CHARS: Final = 400
 """Of a line: some 110 tokens, a tenth of the page."""
 
@@ -81,7 +66,6 @@ class PageVersion:
     """The page as it was written once.
 
     Attributes:
-        number: From 1 on.
         by: Who wrote this version; each line says who wrote it.
         model: As "provider:model", of versions by older programs; otherwise "".
         state: "proposed" until the user accepts the first page of a home that had facts before.

@@ -26,24 +26,6 @@ from satchel.memory.store.statement_rows import HOLDS, MOST_PINS
 from satchel.memory.store.tables import memories, pages, spaces
 from satchel.storage import Prepared
 
-__all__ = [
-    "accept",
-    "drop_facts",
-    "ended",
-    "holding",
-    "insert_version",
-    "newest",
-    "pinned",
-    "read_version",
-    "said_by_user",
-    "set_changed",
-    "take_in",
-    "texts_of",
-    "versions",
-    "words_of",
-    "write",
-]
-
 _MOST_VERSIONS: Final = 60
 """That are kept: a month or two."""
 
@@ -88,12 +70,8 @@ def _version(row: Any) -> PageVersion:
 def write(
     connection: Connection, space: int, lines: Sequence[PageLine], *, base: PageVersion | None, at: int
 ) -> PageVersion | None:
-    """Write a version of the user's.
-
-    Lines that stand on what was forgotten meanwhile are left out.
-
-    Returns:
-        The version; None if another one was written since `base`.
+    """Write a version of the user's, without lines that stand on what was forgotten meanwhile; None if another one was
+    written since `base`.
     """
     last = newest(connection, space)
     if (last.number if last else 0) != (base.number if base else 0):
@@ -193,10 +171,8 @@ def texts_of(connection: Connection, space: int, ids: Collection[str]) -> dict[s
 
 
 def drop_facts(connection: Connection, space: int, gone: Collection[str], changed: Collection[str]) -> None:
-    """Take the words that stand on some facts out of every version.
-
-    The facts in `gone` were forgotten. Those in `changed` stay, and lost words or a quote: their lines say what they
-    say now.
+    """Take the words that stand on facts that are `gone` out of every version. Those in `changed` lost words or a
+    quote: their lines say what they say now.
     """
     lost = {*gone, *changed}
     rows = connection.execute(select(pages.c.id, pages.c.lines).where(pages.c.space_id == space)).all()

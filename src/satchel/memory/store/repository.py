@@ -53,52 +53,8 @@ from satchel.memory.store.tables import (
 )
 from satchel.memory.text import lexicon
 from satchel.memory.text.discretion import DiscretionWish
+from satchel.memory.text.hashing import WordHasher
 from satchel.storage import Prepared
-
-__all__ = [
-    "ChangedMemory",
-    "Changes",
-    "MemoryDraft",
-    "add_earlier_words",
-    "among",
-    "count_request",
-    "count_rows",
-    "count_up",
-    "expired_rids",
-    "faded_rids",
-    "fading",
-    "find_space",
-    "has_old_words",
-    "held_back_rids",
-    "holds",
-    "ids_of",
-    "index_words",
-    "insert_drafts",
-    "known_ids",
-    "words_of",
-    "listed",
-    "matching_rids",
-    "list_records",
-    "load_changes",
-    "mark_changed",
-    "note_uses",
-    "open_space",
-    "place_hash",
-    "read_records",
-    "read_stats",
-    "records_by_id",
-    "requests_so_far",
-    "remove_space",
-    "reread_words",
-    "rids_by_id",
-    "rids_of",
-    "rids_of_session",
-    "sessions_with_facts",
-    "slices",
-    "space_changed",
-    "tags_of",
-    "to_micros",
-]
 
 T = TypeVar("T")
 _SLICE = 500
@@ -126,6 +82,19 @@ def place_hash(session: str, turn: int, position: int) -> str:
     return _digest("place", session, turn, position)
 
 
+def words_hash(hasher: WordHasher, row: Mapping[str, Any]) -> str | None:
+    """The hash by which the words of a memory are refused once they are forgotten; None without a session.
+
+    What was said has a place of its own, and nothing else is stored there. Whoever counts places again may give the
+    same words the next one, so words are known within their turn too; the session's later turns may repeat them
+    ("Yes, please."). Several facts may come from one turn: they are known by their words in the whole session.
+    """
+    session, turn = row["source_session"], row["source_turn"]
+    if session is None:
+        return None
+    return hasher.words(session, row["content"], turn=None if row["source_position"] is None else turn)
+
+
 def slices(items: Sequence[T]) -> Iterator[Sequence[T]]:
     """Divide a list into parts of 500, for work that is done in steps."""
     for at in range(0, len(items), _SLICE):
@@ -148,8 +117,7 @@ class MemoryDraft:
 
     Attributes:
         row: The columns of `memories` by name.
-        words_hash: `WordHasher.words` of the content if it has a session, within its turn if it has a place there;
-            otherwise None.
+        words_hash: See `words_hash`.
         wish: What the user asks for in it, if it is theirs; see `discretion`.
     """
 
@@ -845,11 +813,7 @@ def has_old_words(connection: Connection) -> bool:
 
 
 def reread_words(connection: Connection, *, limit: int) -> int:
-    """Update the lexical index of memories of any user that an older version of `lexicon` wrote.
-
-    Returns:
-        How many were updated; 0 if all are up to date.
-    """
+    """Update the lexical index of some memories of any user that an older version of `lexicon` wrote; how many were."""
     old: dict[int, list[int]] = {}
     for rid, space in connection.execute(_OLD_WORDS.limit(limit)):
         old.setdefault(space, []).append(rid)

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from satchel.memory.text.hashing import WordHasher
     from satchel.storage import Database
 
-__all__ = ["INLINE_CHARS", "Space"]
-
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -42,9 +40,7 @@ class Space:
     Attributes:
         id: Its number in the database.
         claims: Divides work between processes.
-        redacts: Whether secrets are removed before anything is stored.
         by_request: Whether decay counts chat requests instead of days.
-        locale: The user's, as "en_GB"; "" where it isn't known.
         candidates: Finds memories by words and by meaning.
         dense: The embedder and its vectors in the database; None to go by words alone.
         thread: For work that would block the event loop.
@@ -89,14 +85,8 @@ class Space:
         return to_micros(self.clock.now())
 
     def filter_of(self, given: Filters) -> CheckedFilters:
-        """Check filters as they are given.
-
-        Raises:
-            UsageError: There is no such kind, tier or type.
-            TypeError: There is no such filter.
-        """
-        if unknown := given.keys() - Filters.__annotations__.keys():
-            raise TypeError(f"There is no filter {min(unknown)!r}.")
+        """Check filters as they are given; raises `UsageError` for an unknown kind, tier or type."""
+        checking.refuse_unknown(given, Filters, "filter")
         found: Any = {**given, "tags": checking.clean_tags(given.get("tags") or ())}
         for name in ("since", "until", "as_of"):
             found[name] = self.aware(found.get(name))
@@ -111,11 +101,7 @@ class Space:
         return found  # type: ignore[no-any-return]
 
     def aware(self, moment: Moment | None) -> datetime | None:
-        """A time with its offset. A time without one is in the clock's zone, with the offset of its own day.
-
-        Raises:
-            UsageError: It isn't a time.
-        """
+        """A time with its offset. A time without one is in the clock's zone, with the offset of its own day."""
         if moment is None:
             return None
         at = checking.moment_of(moment)

@@ -16,8 +16,6 @@ from satchel.memory.text.framing import estimate_tokens
 from satchel.messages import Usage
 from satchel.models.port import ChatModel, Completion, ModelRequest
 
-__all__ = ["Asked", "SpentRow", "add_usage", "complete", "read_spent"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
@@ -94,14 +92,5 @@ def read_spent(connection: Connection, space: int, *, everywhere: bool = False) 
     own = select(spaces.c.id).where(spaces.c.user_id == user)
     here = usage.c.space_id.in_(own) if everywhere else usage.c.space_id == space
     rows = connection.execute(select(usage).where(here).order_by(usage.c.day.desc(), usage.c.id))
-    return [
-        SpentRow(
-            day=row.day,
-            purpose=row.purpose,
-            provider=row.provider,
-            model=row.model,
-            calls=row.calls,
-            usage=_usage_of(row),
-        )
-        for row in rows
-    ]
+    names = ("day", "purpose", "provider", "model", "calls")
+    return [SpentRow(**{name: getattr(row, name) for name in names}, usage=_usage_of(row)) for row in rows]

@@ -18,23 +18,6 @@ from satchel.memory.store.tables import distilled, memories, readings, statement
 from satchel.memory.text.statements import VERSION, Change, Statement
 from satchel.storage import Prepared
 
-__all__ = [
-    "HOLDS",
-    "Appointment",
-    "ProfileCandidates",
-    "Unread",
-    "appointments",
-    "find_beginning",
-    "lately",
-    "pinned_count",
-    "profile_candidates",
-    "rounds_of",
-    "said_with",
-    "shown_of",
-    "unread",
-    "write_readings",
-]
-
 MOST_PINS: Final = 100
 AGENDA_DAYS: Final = 7
 """After today."""

@@ -19,31 +19,6 @@ from sqlalchemy import (
     text,
 )
 
-__all__ = [
-    "changes",
-    "claims",
-    "cue_vectors",
-    "cues",
-    "distill_windows",
-    "distilled",
-    "earlier_words",
-    "edges",
-    "memories",
-    "metadata",
-    "models",
-    "pages",
-    "readings",
-    "spaces",
-    "statements",
-    "tags",
-    "tokens",
-    "tombstones",
-    "usage",
-    "uses",
-    "vectors",
-    "words",
-]
-
 metadata = MetaData()
 
 # SQLite assigns keys automatically only to columns that are declared as INTEGER.

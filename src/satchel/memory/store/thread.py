@@ -9,8 +9,6 @@ from typing import TypeVar
 
 import anyio
 
-__all__ = ["OneThread"]
-
 T = TypeVar("T")
 
 

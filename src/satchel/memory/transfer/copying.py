@@ -23,8 +23,6 @@ from satchel.memory.transfer.parts import ImportedEdge, ImportedMemory
 if TYPE_CHECKING:
     from satchel.memory.store.space import Space
 
-__all__ = ["pending", "read_back"]
-
 _AT_ONCE: Final = 2_000
 """Memories, or changes, that are copied in one step: a tenth of a second."""
 _GONE, _MEMORY, _DISTILLED = b'{"type":"gone"', b'{"type":"memory"', b'{"type":"distilled"'

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     from _typeshed import WriteableBuffer
 
-__all__ = ["SourceFile", "UnpackLimitExceeded", "find_files", "name_of"]
-
 _MAX_UNPACKED = 16 << 30
 """Bytes of one file in an archive. An export of ten years of conversations has a few hundred megabytes."""
 _MAX_RATIO = 200
@@ -50,7 +48,6 @@ class SourceFile:
     Attributes:
         name: The name in messages: relative to the folder or archive.
         size: Bytes on the disk; for a file in an archive, its compressed size.
-        modified_at: When it was last modified.
         opened: Opens it for buffered reading.
         others: What reads the other files of its archive or folder, by the last components of their names.
     """
@@ -97,20 +94,16 @@ class _Recoded(io.RawIOBase):
     """A stream in another encoding as UTF-8; invalid input becomes U+FFFD."""
 
     def __init__(self, raw: BinaryIO, encoding: str) -> None:
-        self._raw = raw
-        self._decoder = codecs.getincrementaldecoder(encoding)(errors="replace")
+        texts = codecs.iterdecode(iter(partial(raw.read, 1 << 16), b""), encoding, "replace")
+        self._chunks = codecs.iterencode(texts, "utf-8", "replace")
         self._ready = b""
-        self._at_end = False
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: WriteableBuffer, /) -> int:
         room = memoryview(buffer)
-        while not self._ready and not self._at_end:
-            chunk = self._raw.read(1 << 16)
-            self._at_end = not chunk
-            self._ready = self._decoder.decode(chunk, final=self._at_end).encode("utf-8", "replace")
+        self._ready = self._ready or next(self._chunks, b"")
         found = self._ready[: len(room)]
         self._ready = self._ready[len(found) :]
         room[: len(found)] = found

@@ -12,8 +12,6 @@ from satchel.memory.transfer.files import SourceFile
 from satchel.memory.transfer.json_stream import elements, lines
 from satchel.memory.transfer.parts import LeftOut, Part
 
-__all__ = ["Format", "NamedReader", "Reader", "format_of", "formats", "may_be"]
-
 Reader: TypeAlias = Callable[[BinaryIO, SourceFile], Iterator[Part]]
 
 
@@ -28,7 +26,6 @@ class Format(NamedTuple):
     """A format, and how its files are recognised: those with none of the three functions, by their suffixes.
 
     Attributes:
-        suffixes: Of the names of its files, in lower case.
         prefix: What the names begin with.
         is_line: Whether a line of JSON is one of its lines.
         is_element: Whether an element of a long JSON array is one of its elements.

@@ -29,6 +29,7 @@ from satchel.memory.store.repository import (
     requests_so_far,
     rids_by_id,
     space_changed,
+    words_hash,
     words_of,
 )
 from satchel.memory.store.tables import (
@@ -66,8 +67,6 @@ from satchel.spacing import FORGOTTEN
 if TYPE_CHECKING:
     from satchel.memory.store.space import Space
 
-__all__ = ["Intake", "TakeConversation"]
-
 _BATCH_PARTS = 500
 _BATCH_CHARS = 4_000_000
 _MAX_EXAMPLES = 20
@@ -93,9 +92,6 @@ class Intake:
     """Takes parts into a space, one batch after the other, and counts what becomes of them.
 
     Attributes:
-        space: Where they are stored.
-        dry_run: Nothing is written.
-        take_conversation: Gets each conversation.
         elsewhere: The sessions whose memories are in another scope, and so are left out.
         replays: They are from the space's own journal: secrets were removed before, and changes that are new here are
             made, too, where a memory is as it was before them.
@@ -335,8 +331,6 @@ def _batches_of(
         The parts and their file, and how many bytes were read of how many.
 
     Raises:
-        NotFound: The path doesn't exist.
-        StorageError: It can't be read.
         UsageError: It is a single file of an unknown format.
     """
     files: list[SourceFile] = []
@@ -409,29 +403,27 @@ def _draft(
 ) -> MemoryDraft:
     # What was said when Satchel exported the file was obeyed then, and perhaps lifted since.
     is_new = memory.state is None and is_wishing(memory.kind, memory.trust, memory.speaker)
-    has_place = memory.turn is not None and memory.position is not None
+    row = {
+        **{name: getattr(memory, name) for name in _SAME},
+        "content": content,
+        "content_hash": content_hash(content),
+        "priority": PRIORITY[memory.tier] if memory.priority is None else memory.priority,
+        "decay_rate": DECAY_RATE[memory.tier] if memory.decay_rate is None else memory.decay_rate,
+        "source_session": memory.session,
+        "source_turn": memory.turn,
+        "source_position": memory.position,
+        "source_quote": quote,
+        "created_at": now if memory.state is None else memory.state.created_at,
+        "time": None if memory.time is None else json.dumps(as_json(memory.time)),
+    }
     return MemoryDraft(
         id=memory.id,
         tags=memory.tags,
         cues=cues,
-        words_hash=None
-        if memory.session is None
-        else hasher.words(memory.session, content, turn=memory.turn if has_place else None),
+        words_hash=words_hash(hasher, row),
         words=lexicon.read_text(content, memory.tags),
         wish=wish_of(content) if is_new else None,
-        row={
-            **{name: getattr(memory, name) for name in _SAME},
-            "content": content,
-            "content_hash": content_hash(content),
-            "priority": PRIORITY[memory.tier] if memory.priority is None else memory.priority,
-            "decay_rate": DECAY_RATE[memory.tier] if memory.decay_rate is None else memory.decay_rate,
-            "source_session": memory.session,
-            "source_turn": memory.turn,
-            "source_position": memory.position,
-            "source_quote": quote,
-            "created_at": now if memory.state is None else memory.state.created_at,
-            "time": None if memory.time is None else json.dumps(as_json(memory.time)),
-        },
+        row=row,
     )
 
 

@@ -12,8 +12,6 @@ from typing import Any, BinaryIO
 
 from satchel.memory.transfer.parts import LeftOut
 
-__all__ = ["elements", "lines", "parse"]
-
 _MAX_BYTES = 64 << 20
 """The limit of one line or element. The longest conversations have about ten megabytes."""
 _MAX_DEPTH = 200

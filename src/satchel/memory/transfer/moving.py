@@ -10,8 +10,6 @@ from sqlalchemy import Connection, Table, delete, func, insert, select
 
 from satchel.memory.store.tables import metadata, spaces
 
-__all__ = ["clear_rows", "copy_rows", "count_rows", "digest_rows", "has_rows"]
-
 _AT_ONCE: Final = 500
 """Rows that are in memory at a time; each may have a vector of 1.5 kB."""
 

@@ -48,21 +48,6 @@ from satchel.memory.transfer.parts import (
 )
 from satchel.memory.transfer.report import ExportReport
 
-__all__ = [
-    "FORMAT",
-    "change_lines",
-    "edge_lines",
-    "encoded",
-    "forgotten_lines",
-    "header",
-    "is_own_line",
-    "memory_lines",
-    "page_lines",
-    "parts_of",
-    "read",
-    "write",
-]
-
 FORMAT = 1
 _HEAD = "satchel-memory"
 _COUNTED = {"memory": "memories", "edge": "edges", "change": "changes", "tombstone": "tombstones"}

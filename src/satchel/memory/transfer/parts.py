@@ -25,29 +25,6 @@ from satchel.memory.store.micros import to_micros
 from satchel.memory.store.page_lines import Author, PageLine, State, lines_from_json
 from satchel.memory.store.repository import offset_minutes
 
-__all__ = [
-    "UNDATED",
-    "ImportedChange",
-    "ForgottenWords",
-    "Header",
-    "ImportedConversation",
-    "ImportedFile",
-    "ImportedMessage",
-    "InvalidField",
-    "LeftOut",
-    "Part",
-    "ImportedMemory",
-    "ImportedPage",
-    "StoredState",
-    "ImportedEdge",
-    "Tombstone",
-    "fact",
-    "offset_of",
-    "read_fields",
-    "stable_id",
-    "said",
-]
-
 T = TypeVar("T")
 Check: TypeAlias = Callable[[Any], Any]
 """Gives what is stored of a value in a file; raises `ValueError` or `UsageError` if it can't be."""

@@ -8,25 +8,13 @@ from typing import Any
 
 from satchel.plain import as_json
 
-__all__ = [
-    "ExportReport",
-    "ImportReport",
-    "SkippedPart",
-    "TransferProgress",
-    "import_report_to_json",
-]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransferProgress:
     """The progress of an import.
 
     Attributes:
-        file: The file that is being read.
         done_bytes: Bytes read of all files together, as they are on the disk; `total_bytes` is their size.
-        new: Memories that were stored so far.
-        known: Memories that were in the store already.
-        skipped: Parts that were left out.
         conversations: Those that were looked at.
     """
 
@@ -55,14 +43,10 @@ class ImportReport:
         files: The number of files of each format.
         new: Memories that were stored, or would be in a dry run.
         known: Memories that were in the store already.
-        edges: Edges that were stored.
-        changes: History entries that were stored.
-        tombstones: Tombstones of forgotten memories that were stored.
         redacted: New memories from which secrets were removed.
         stripped: New memories from which text was removed that Satchel itself had injected.
         skipped: The number of parts that could not be imported, by reason; `examples` has the first of them.
         ignored: The number of parts that are not memories, such as the output of tools, by reason.
-        dry_run: Nothing was written.
         conversations: The number of conversations by what became of them: "new", "longer", "known", "gone on" (here, so
             that they were left as they are), or "deleted" (here, so that they stay away).
     """

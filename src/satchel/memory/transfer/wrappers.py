@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["without_wrappers"]
-
 _TAGS = (
     # Claude Code
     "system-reminder|user-prompt-submit-hook|session-start-hook|local-command-caveat|local-command-stdout"

@@ -13,7 +13,6 @@ from satchel.memory.show.page.editing import apply, edit_of
 from satchel.memory.show.page.records import Page
 from satchel.memory.show.page.rendering import FILLED, FRAME_TOKENS, rendered
 from satchel.memory.store import page_rows as rows
-from satchel.memory.store.capture import NewMemory
 from satchel.memory.store.page_lines import SECTIONS, PageFacts, PageLine, PageVersion, Section
 from satchel.memory.text.framing import CHARS_A_TOKEN, page_line
 
@@ -142,9 +141,7 @@ class Pages:
         for record in (await self._space.read(rows.said_by_user, words)).values():
             return replace(line, text=words, facts=(record.id,))
         id = await self._capture.add(
-            NewMemory(
-                content=words, importance=_USERS_IMPORTANCE, memory_type="fact", said_at=now, trust="user"
-            )
+            words, importance=_USERS_IMPORTANCE, memory_type="fact", said_at=now, trust="user"
         )
         return replace(line, text=words, facts=(id,))
 
