@@ -67,11 +67,8 @@ class BuildJobs:
         )
 
     def ensure(self, build_id: str, attempts: int) -> None:
-        """Make sure that a build which has not ended has a job that is waiting or running. Blocks.
-
-        Args:
-            build_id: Of the build.
-            attempts: How often it was begun: a job that has failed is followed by another one.
+        """Make sure that a build which has not ended has a job that is waiting or running. Blocks. `attempts` says how
+        often it was begun: a job that has failed is followed by another one.
         """
         found = DBOS.list_workflows(workflow_id_prefix=build_id, load_input=False, load_output=False)
         if any(job.status in _PENDING for job in found):

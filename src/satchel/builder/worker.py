@@ -62,11 +62,7 @@ class BuildWorker:
     tell: Callable[[str], None]
 
     async def run(self, *, once: bool, patience: int = _PATIENCE) -> WorkerReport:
-        """Work until nothing is left (`once`), or until it is cancelled.
-
-        Args:
-            once: End when there has been nothing to do for a while.
-            patience: How many looks without anything to do that is.
+        """Work until there was nothing to do for `patience` looks (`once`), or until it is cancelled.
 
         Raises:
             StorageError: The database failed.

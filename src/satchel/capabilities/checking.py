@@ -92,11 +92,6 @@ class Registrar:
     async def register(self, name: str, draft: Draft, *, provenance: Provenance) -> Registration:
         """Check a draft and register it as a new version. What a rule of the user's allows it to reach is approved.
 
-        Args:
-            name: Of the capability, which exists.
-            draft: What the version is made of.
-            provenance: Who made it.
-
         Raises:
             UsageError: It was refused; nothing was registered. The message lists everything that is wrong.
             Refused: Its build was cancelled.

@@ -54,11 +54,8 @@ class Given:
 
 
 def given_of(files: Mapping[str, bytes], *, called: str) -> Given | None:
-    """Read the files of a folder; None if they are a capability, an Agent Skill, or no program.
-
-    Args:
-        files: By their paths.
-        called: The name of the folder, which serves where its files give no name.
+    """Read the files of a folder; None if they are a capability, an Agent Skill, or no program. The name of the folder
+    serves where its files give none.
 
     Raises:
         UsageError: The name can't be that of a capability.

@@ -68,7 +68,6 @@ class Mover:
     """Exports and imports the capabilities of one catalogue."""
 
     def __init__(self, catalogue: Catalogue, registrar: Registrar) -> None:
-        """Take what it works with."""
         self._catalogue = catalogue
         self._registrar = registrar
 

@@ -497,11 +497,8 @@ class Runner:
 
     @contextmanager
     def lend(self, name: str, hosts: Sequence[str]) -> Iterator[Broker]:
-        """The broker for code that is tried out before it is registered.
-
-        Args:
-            name: Of the capability.
-            hosts: What the user has allowed it; see `Access`.
+        """The broker for code that is tried out before it is registered. `hosts` is what the user has allowed it; see
+        `Access`.
         """
         job = _Job(
             name=name,

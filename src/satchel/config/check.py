@@ -142,10 +142,6 @@ def _check_section(
 def check_mcp_server(server: McpServerSettings, where: str) -> None:
     """Check an entry as a whole: its name, and that it has either a program or an address.
 
-    Args:
-        server: The entry.
-        where: Its place, for the error message.
-
     Raises:
         ConfigError: It is not allowed.
     """
@@ -315,12 +311,7 @@ def _not_a_model(value: str, where: Callable[[], str]) -> ConfigError:
 
 
 def check_provider(model: str, known: Iterable[str], where: Callable[[], str]) -> None:
-    """Check that the provider of a model exists.
-
-    Args:
-        model: "provider:model", "none" or "".
-        known: The names of the providers that exist.
-        where: As in `check_value`.
+    """Check that the provider of a model exists. The model is "provider:model", "none" or "".
 
     Raises:
         ConfigError: There is no such provider; the message lists those that exist, and says how to add one.

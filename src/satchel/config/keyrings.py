@@ -22,7 +22,6 @@ class KeyringStore:
     """
 
     def __init__(self, backend: Any) -> None:
-        """Take a back end of that package."""
         self._backend = backend
         self.name = str(getattr(backend, "name", "keyring"))
 

@@ -82,10 +82,6 @@ def find_plugins(home: Path) -> tuple[Plugin, ...]:
 def enable(home: Path, name: str) -> Plugin:
     """Let a plugin be loaded from now on, as it is.
 
-    Args:
-        home: SATCHEL_HOME.
-        name: See `Plugin`.
-
     Raises:
         NotFound: No such plugin is installed.
         StorageUnwritable: The home can't be written.

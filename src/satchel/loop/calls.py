@@ -124,7 +124,6 @@ class RoundCall:
     )
 
     def __init__(self, block: ToolUseBlock) -> None:
-        """Begin with the block of the model's answer."""
         self.block = block
         self.tool: Tool | None = None
         self.action: Action | None = None

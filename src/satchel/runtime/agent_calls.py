@@ -76,7 +76,6 @@ class AgentCalls:
     """Runs the calls of other agents, under the user's permission rules."""
 
     def __init__(self, parts: Parts, home: Home, tooling: Tooling) -> None:
-        """Look at nothing yet."""
         self._parts = parts
         self._home = home
         self._tooling = tooling
@@ -113,17 +112,9 @@ class AgentCalls:
         progress: Callable[[Mapping[str, Any]], Awaitable[None]],
         allow: Sequence[str] = (),
     ) -> AgentCall:
-        """Run a call, if the permission rules and the mode allow it.
-
-        Args:
-            tool: What is called.
-            input: Its arguments, unchecked.
-            permission: The tool as which the call is permitted: permission rules match its name.
-            agent: The name of the caller.
-            call_id: An id that is unique among the calls that run.
-            approver: Asks the user; None if nobody can be asked.
-            progress: Told how far the call is.
-            allow: Permission rules for this call; those that deny or ask are stronger.
+        """Run a call, if the permission rules and the mode allow it. It is permitted as `permission`, whose name rules
+        match; `allow` are further rules, weaker than those that deny or ask. `input` is unchecked, and `call_id` unique
+        among the calls that run.
 
         Raises:
             Exception: What `approver` raised; nothing has run.

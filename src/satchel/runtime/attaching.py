@@ -79,11 +79,8 @@ def dropped_in(pasted: str, *, draft: str) -> list[Path]:
     line, plain, quoted for a shell, or as addresses.
 
     Every other pasted text attaches none: one with paths among its words, one that names a hidden file or one in a
-    hidden folder, such as keys, and one that goes on with a word, a command or a line for the shell. Blocks.
-
-    Args:
-        pasted: The text.
-        draft: What has been written of the message.
+    hidden folder, such as keys, and one that goes on with a word, a command or a line for the shell. Blocks. `draft` is
+    what has been written of the message.
 
     Returns:
         Paths without links.

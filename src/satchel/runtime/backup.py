@@ -166,11 +166,6 @@ def restore(archive: Path, home: Path, *, clock: Clock) -> RestoredHome:
 
     The models and the people of the previous home stay.
 
-    Args:
-        archive: A file that `back_up` wrote.
-        home: SATCHEL_HOME.
-        clock: For the name of the folder that keeps the previous home.
-
     Raises:
         NotFound: There is no such file.
         StorageCorrupt: It is not a backup, or damaged; nothing was changed.

@@ -78,14 +78,7 @@ class CapabilityParts:
     async def open(
         cls, parts: Parts, home: Home, *, documents: Documents, outside: OutsideCalls
     ) -> CapabilityParts | None:
-        """Open them; None if the database can't be opened, which the home's notices say.
-
-        Args:
-            parts: What sessions share.
-            home: Where they are kept.
-            documents: What `read_docs` reads besides: skills that others wrote.
-            outside: What capabilities call besides each other.
-        """
+        """Open them; None if the database can't be opened, which the home's notices say."""
         if home.database is None:
             return None
         settings, clock = parts.settings, parts.clock

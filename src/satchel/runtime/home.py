@@ -285,9 +285,7 @@ class Home:
 
     async def spent_on(self, day: str) -> float:
         """What all sessions and memory spent on one local day, in US dollars. A call of unknown price counts as zero.
-
-        Args:
-            day: In ISO 8601, such as "2026-11-19".
+        The day is in ISO 8601.
 
         Raises:
             StorageError: The logs can't be read.
@@ -336,10 +334,6 @@ class Home:
     async def move(self, session_id: str, project_id: str) -> None:
         """Put a session that nobody has open into a project, or out of one (""), with all that was learnt from it.
         Errors as in `note_of`.
-
-        Args:
-            session_id: The full id.
-            project_id: The full id of the project.
         """
         async with await self.sessions.open(session_id) as journal:
             before = (await self.sessions.info(session_id)).project

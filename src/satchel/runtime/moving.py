@@ -92,11 +92,8 @@ async def migrate(settings: Settings, to: str) -> Moved:
     """Move every row of memory and all conversations, compare them, change the setting `database`, and remove what was
     copied.
 
-    What describes the folders of the home stays in its file. The process that does memory's work is ended.
-
-    Args:
-        settings: The home's.
-        to: "postgresql://…", or "sqlite" for the home's file.
+    What describes the folders of the home stays in its file. The process that does memory's work is ended. `to` is
+    "postgresql://…", or "sqlite" for the home's file.
 
     Raises:
         UsageError: `to` is neither, or something besides the settings file says where the memories are.

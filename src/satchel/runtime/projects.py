@@ -123,7 +123,6 @@ class Projects:
     """
 
     def __init__(self, home: Path, clock: Clock, *, tell: Callable[[Notice], None]) -> None:
-        """Nothing is read or made yet."""
         self._folder = home / _FOLDER
         self._clock = clock
         self._tell = tell

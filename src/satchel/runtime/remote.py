@@ -150,18 +150,8 @@ class RemoteHost:
         like: Session | RemoteSession | None = None,
         cwd: Path | None = None,
     ) -> RemoteSession:
-        """See `LocalHost`. A session that is open in the server already keeps its working directory.
-
-        Args:
-            session_id: See `LocalHost`, and so is the rest.
-            last: See there.
-            model: See there.
-            mode: See there.
-            private: See there.
-            project: See there.
-            interactive: See there.
-            like: See there.
-            cwd: The working directory of a new session; None takes that of `like`, or of the settings.
+        """See `LocalHost`. A session that is open in the server already keeps its working directory. A new one begins
+        in `cwd`, else in the directory of `like`, or of the settings.
         """
         if like is not None and session_id is None:
             model, mode = model or like.model_name, mode or like.mode

@@ -50,7 +50,6 @@ class Replay:
     """
 
     def __init__(self) -> None:
-        """Start with an empty log."""
         self.conversation = Conversation()
         self.questions: list[Record] = []
         self.posted: dict[str, Posted] = {}

@@ -704,13 +704,9 @@ class Satchel:
     async def post(self, session_id: str, text: str, *, source: str, untrusted: bool = False) -> str:
         """Post a text into a session, which may be open here, open in another process, or closed.
 
-        Its clients see the post at once, and the next message delivers it to the model.
-
-        Args:
-            session_id: The full id.
-            text: At most 20,000 characters. Secrets and private parts are removed, as they are from the log.
-            source: The sender, as the model sees it; one line.
-            untrusted: The text comes from outside.
+        Its clients see the post at once, and the next message delivers it to the model. The text has at most 20,000
+        characters, and loses secrets and private parts as the log does. The model sees `source`, one line, as its
+        sender.
 
         Returns:
             The id of the post.
@@ -741,11 +737,6 @@ class Satchel:
         """Pin a conversation with its branches to the top of lists, archive it, or take that back; None leaves it as it
         is.
 
-        Args:
-            session_id: The session's id, or the beginning of one if it is unique.
-            pinned: Lists show it first.
-            archived: Lists leave it out, until something is said in it.
-
         Raises:
             NotFound, UsageError, StorageLocked, StorageError: As `Home.note_of`.
         """
@@ -756,10 +747,6 @@ class Satchel:
     async def move(self, session_id: str, project: str) -> None:
         """Put a conversation with its branches into a project, or out of one (""), with all that was said in it and
         learnt from it.
-
-        Args:
-            session_id: The session's id, or the beginning of one if it is unique.
-            project: The id or the name of the project.
 
         Raises:
             NotFound: There is no such session or project.
@@ -830,9 +817,6 @@ class Satchel:
 
     async def delete_session(self, session_id: str) -> str:
         """Delete the log of a conversation. One that is open here ends for all of its clients. What was learnt stays.
-
-        Args:
-            session_id: The full id.
 
         Returns:
             The id.

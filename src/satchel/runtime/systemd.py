@@ -51,12 +51,8 @@ class ServiceState:
 
 
 def unit_text(program: Sequence[str], *, home: Path, environment_file: Path) -> str:
-    """The unit.
-
-    Args:
-        program: `satchel` with its path, or Python and its arguments.
-        home: SATCHEL_HOME.
-        environment_file: The file for keys of model providers, readable by the user alone. The unit has none.
+    """The unit. `environment_file` has the keys of model providers and is readable by the user alone: the unit has
+    none.
     """
     command = " ".join(_quoted(word).replace("$", "$$") for word in [*program, "serve"])
     return f"""{_MARK}

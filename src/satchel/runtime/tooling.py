@@ -85,7 +85,6 @@ class Tooling:
     """
 
     def __init__(self, parts: Parts, home: Home) -> None:
-        """Look at nothing yet."""
         self.capabilities: CapabilityTools | None = None
         self._parts = parts
         self._home = home
@@ -250,11 +249,6 @@ class Tooling:
     ) -> dict[str, Any]:
         """Run a tool that the user names, outside of any conversation: nothing is written down, nobody is asked.
 
-        Args:
-            name: Of the tool.
-            input: Its arguments.
-            progress: Told how far it is.
-
         Returns:
             The envelope (DESIGN 6); of an unknown name one with the code NOT_FOUND.
         """
@@ -391,16 +385,7 @@ def mcp_tools(
     sampler: Sampler | None = None,
     boxes: Workspaces | None = None,
 ) -> McpToolset:
-    """The tools of the MCP servers that are set up; nothing is started yet.
-
-    Args:
-        settings: Say which.
-        clock: Measures the pauses after failures.
-        spawn: Runs something in the background.
-        tell: See `ServerHost`.
-        sampler: See `ServerHost`.
-        boxes: See `ServerHost`.
-    """
+    """The tools of the MCP servers that are set up; nothing is started yet."""
     host = ServerHost(
         home=settings.home,
         # A checkout that nobody trusts must not run its code by way of the user's own servers.

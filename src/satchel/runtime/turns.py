@@ -222,10 +222,8 @@ class RunningTurn:
                 yield record.event
 
     async def records(self, after_seq: int | None = None) -> AsyncGenerator[Record, None]:
-        """Yield all records of the turn, including those of what has already happened.
-
-        Args:
-            after_seq: Begin after this record instead, such as at the beginning of a turn that was resumed.
+        """Yield all records of the turn, including those of what has already happened. With `after_seq`, begin after
+        this record, such as at the beginning of a turn that was resumed.
 
         Raises:
             SatchelError: The error that ended the turn without a result, such as a full disk.

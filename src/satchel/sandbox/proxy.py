@@ -279,13 +279,8 @@ async def open_egress(
     limits: ProxyLimits | None = None,
     resolve: Resolve = resolve_name,
 ) -> AsyncIterator[EgressProxy]:
-    """Serve a sandbox for as long as the block lasts; at its end every connection is closed.
-
-    Args:
-        network: What may be reached; its mode is not "none".
-        folder: Where to make the socket, `proxy.sock`. Whoever can enter it can use the proxy.
-        limits: The bounds.
-        resolve: Gives the addresses of names.
+    """Serve a sandbox for as long as the block lasts; at its end every connection is closed. The socket is `folder /
+    "proxy.sock"`; whoever can enter the folder can use the proxy.
 
     Raises:
         UsageError: A host can't be read.

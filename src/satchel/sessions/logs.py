@@ -123,11 +123,7 @@ class Logs(ABC):
         """
 
     def ask(self, session_id: str, *, again: bool) -> bool:
-        """Ask the writer of a session to give it up.
-
-        Args:
-            session_id: The full id.
-            again: It was asked before, so that its refusal counts.
+        """Ask the writer of a session to give it up. If it was asked before, `again`, its refusal counts.
 
         Returns:
             Whether nobody has it any more. If somebody has, ask again a moment later.

@@ -231,7 +231,6 @@ class RowLogs(Logs):
     is_shared = True
 
     def __init__(self, root: Path, database: Database, *, clock: Clock, lanes: Lanes) -> None:
-        """Touch nothing yet."""
         self.root = root
         self.database = database
         self.clock = clock

@@ -113,10 +113,6 @@ class SessionStore:
     async def create(self, cwd: Path | str, *, session_id: str | None = None) -> Journal:
         """Begin a session. The first append creates its file.
 
-        Args:
-            cwd: The session's working directory, absolute.
-            session_id: The session's id; None chooses one.
-
         Raises:
             UsageError: The id has characters that are not allowed, or is in use.
             StorageUnwritable: The home can't be written.
@@ -142,11 +138,8 @@ class SessionStore:
 
     async def branch(self, session_id: str, turn: int, *, undoes: bool = False) -> str:
         """Make a session that repeats another one up to a turn, to go on otherwise from there. The other one stays.
-
-        Args:
-            session_id: The session's id, or the beginning of one if it is unique. It may be open.
-            turn: The first turn that is not repeated; the one after the last repeats all of it.
-            undoes: What the file tools changed in the turns that it repeats can be undone in it as well.
+        `turn` is the first one that is not repeated. With `undoes`, what the file tools changed in those that are can
+        be undone in it as well.
 
         Returns:
             The id of the branch.
@@ -195,12 +188,8 @@ class SessionStore:
         return self._root / bucket_name(cwd) / log_name(started_at.astimezone(), session_id)
 
     async def write(self, path: Path, session_id: str, records: Sequence[Record]) -> None:
-        """Write the log of a session that was held elsewhere, whose memories are stored. It is durable then.
-
-        Args:
-            path: Its place; see `place`.
-            session_id: The id.
-            records: All of them. The files that they name are there.
+        """Write the log of a session that was held elsewhere, whose memories are stored. It is durable then. The files
+        that the records name are there.
 
         Raises:
             SessionInUse: Another process does the same, or has done it meanwhile.
@@ -316,10 +305,7 @@ class SessionStore:
 
     async def spent_on(self, day: str) -> float:
         """What all sessions of the home spent on a local day, in US dollars: a sum of the server's, or of the logs, of
-        which only what was added is read.
-
-        Args:
-            day: As "2026-11-21".
+        which only what was added is read. The day is in ISO 8601.
         """
         known = await self._logs.spent(day)
         return known if known is not None else await self._index.spent_on(day)
@@ -380,13 +366,9 @@ class SessionStore:
     # The inbox
 
     async def post(self, session_id: str, *, source: str, text: str, untrusted: bool = False) -> str:
-        """Put an entry into a session's inbox. The session may be closed, or open in any process.
-
-        Args:
-            session_id: The session's id, or the beginning of one if it is unique.
-            source: Who posts.
-            text: At most `inbox.MAX_CHARS` characters. The caller has removed secrets.
-            untrusted: `text` comes from outside.
+        """Put an entry into a session's inbox. The session may be closed, or open in any process. The session is named
+        by its id or a unique beginning of it. The text has at most `inbox.MAX_CHARS` characters; the caller has removed
+        secrets.
 
         Returns:
             The entry's id.
@@ -515,13 +497,9 @@ class SessionStore:
 
         A session that is open, here or in another process, continues in the rewritten log. A program that has its
         messages in memory must rebuild them (`Redacted.open_in`). A log that can't be rewritten stays as it is and is
-        named in the result; the others are rewritten.
-
-        Args:
-            words: The words to forget, and where.
-            memory_ids: Memories that were surfaced to a model with these ids are forgotten too.
-            told: Sessions in which any of the words may stand, whatever session they are from.
-            only_open: Leave out the logs that nobody writes now.
+        named in the result; the others are rewritten. Any of the words may stand in the sessions `told`, whatever
+        session they are from. Memories that were surfaced with `memory_ids` are forgotten, too. With `only_open`, the
+        logs that nobody writes now are left out.
         """
         if not words and not memory_ids:
             return Redaction()
@@ -627,11 +605,8 @@ class SessionStore:
         return await self._run(self._logs.damaged)
 
     async def writer(self, session_id: str, *, keeps: bool = False) -> int | None:
-        """The process that has a session open for writing, this one included; None if none has.
-
-        Args:
-            session_id: The full id.
-            keeps: Leave out a process that gives it up if it is asked and idle.
+        """The process that has a session open for writing, this one included; None if none has. With `keeps`, a process
+        that gives it up if it is asked and idle is left out.
         """
         return await self._run(lambda: self._logs.writer(session_id, keeps=keeps))
 
@@ -676,10 +651,6 @@ class SessionStore:
 
     async def pass_on(self, session_id: str, content: bytes) -> bytes | None:
         """Have the server that has a session open carry out a request, and wait for its answer.
-
-        Args:
-            session_id: The full id.
-            content: The request, for `passed_on` there.
 
         Returns:
             The answer. None if it was not carried out, because no other server has the session open any more.

@@ -108,12 +108,8 @@ def function_tool(
 
 
 def client_tool(*, name: str, description: str, input_schema: Mapping[str, Any]) -> Tool:
-    """Make a tool whose calls are run by the program that runs the turn (see `ToolSpec.client_side`).
-
-    Args:
-        name: See `ToolSpec`.
-        description: For the model.
-        input_schema: JSON Schema of type "object". Calls that don't match it are rejected before the program sees them.
+    """Make a tool whose calls are run by the program that runs the turn (see `ToolSpec.client_side`). Calls that don't
+    match the schema, of type "object", are rejected before the program sees them.
     """
 
     async def call(input: Mapping[str, Any], context: ToolContext) -> ToolResult:  # noqa: ARG001  # the port's shape

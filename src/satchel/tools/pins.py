@@ -69,12 +69,8 @@ class Pins(Generic[T]):
     def listing(self, listed: Mapping[str, Pin[T]], *, accepted: Collection[str], at: str) -> Pins[T]:
         """The pins after the source has listed its tools.
 
-        An approved tool that is not listed stays approved, since it may come back unchanged.
-
-        Args:
-            listed: What the source offers now, by name.
-            accepted: The names of those that need no approval.
-            at: The time of the approvals, ISO 8601.
+        An approved tool that is not listed stays approved, since it may come back unchanged. Those in `accepted` need
+        no approval; `at` is the time of the approvals, ISO 8601.
         """
         changed = {
             name: pin
@@ -144,10 +140,8 @@ class PinFile(Generic[T]):
         return found
 
     def change(self, edit: Callable[[Pins[T] | None], Pins[T]]) -> Pins[T]:
-        """Replace the pins, over what another process wrote meanwhile.
-
-        Args:
-            edit: Gets what `load` gives, and returns what shall be kept.
+        """Replace the pins, over what another process wrote meanwhile. `edit` gets what `load` gives, and returns what
+        shall be kept.
 
         Returns:
             What is kept now.

@@ -421,15 +421,9 @@ class Workspace:
         on_stderr: Callable[[bytes], None],
         read_only: Sequence[Path] = (),
     ) -> AsyncIterator[RunningProcess]:
-        """Run a program in a box for as long as the block lasts; see `run_alongside`.
-
-        Args:
-            argv: The program and its arguments.
-            box: What it may do beyond the workspace.
-            cwd: Its working directory.
-            environ: Its whole environment, apart from the caches and the git settings of the box.
-            on_stderr: Called with each piece of its stderr.
-            read_only: Further folders that it may read.
+        """Run a program in a box for as long as the block lasts; see `run_alongside`. `environ` is its whole
+        environment, apart from the caches and the git settings of the box; `read_only` are further folders that it may
+        read.
 
         Raises:
             SandboxError: As `run`.

@@ -72,7 +72,6 @@ class Job:
     """
 
     def __init__(self, number: int, command: str, *, untrusted: bool, clock: Clock) -> None:
-        """Nothing is started yet."""
         self.number = number
         self.command = _whole_words(command)
         self.untrusted = untrusted
@@ -248,13 +247,7 @@ async def start_job(
     context: ToolContext, command: str, execute: Execute, *, untrusted: bool, notes: Sequence[str] = ()
 ) -> ToolResult:
     """Start something in the background of a call's session, and say so, or how it ended if it does so at once.
-
-    Args:
-        context: The call's.
-        command: What people see of it.
-        execute: See `Execute`.
-        untrusted: Its output counts as coming from outside.
-        notes: What the model has to know as long as it runs.
+    `command` is what people see of it, `notes` what the model has to know as long as it runs.
 
     Raises:
         UsageError: As `BackgroundCommands.start`, or the call belongs to no session.

@@ -110,11 +110,8 @@ def _has_ocr() -> bool:
 
 
 async def read_small(paths: Sequence[Path], sandbox: Sandbox) -> dict[Path, Document]:
-    """Read small documents in one run of the sandbox, which takes longer to start than most notes to read.
-
-    Args:
-        paths: As in `read_sections`; all `is_small`.
-        sandbox: As there.
+    """Read small documents in one run of the sandbox, which takes longer to start than most notes to read. All `paths`
+    are `is_small`.
 
     Returns:
         Those that could be read. `read_document` says of the others why not.

@@ -94,12 +94,7 @@ async def ask_all(
     start: Start,
     limit_s: float,
 ) -> dict[Path, ExternalDefinition | str]:
-    """Ask executables for their schemas, concurrently.
-
-    Args:
-        candidates: The executables.
-        start: Starts one.
-        limit_s: The time limit of each.
+    """Ask executables for their schemas, concurrently. `limit_s` is for each.
 
     Returns:
         By path: the definition, or a sentence that says why there is none.

@@ -169,9 +169,6 @@ class ExternalTools:
     async def wait(self, limit_s: float) -> bool:
         """Wait for a scan that another task runs.
 
-        Args:
-            limit_s: The longest wait.
-
         Returns:
             Whether it is complete.
         """
@@ -185,10 +182,8 @@ class ExternalTools:
             await self._discover(asks_failed=True)
 
     async def approve(self, name: str) -> ApprovalRecord:
-        """Approve the current content of a file, so that it may be run.
-
-        Args:
-            name: The tool's name, or its file's name or path.
+        """Approve the current content of a file, so that it may be run. `name` is the tool's, or its file's name or
+        path.
 
         Raises:
             NotFound: There is no such tool.
@@ -347,11 +342,8 @@ class ExternalTools:
         return pins.approved if pins is not None else {}
 
     def _pin(self, more: _Approved, only_new: bool) -> _Approved:
-        """Add approvals to those on disk, which another process may have changed in the meantime.
-
-        Args:
-            more: By path.
-            only_new: Keep existing pins: a file that is new to this process must not replace what another one wrote.
+        """Add approvals to those on disk, which another process may have changed in the meantime. `more` is by path.
+        With `only_new`, a pin that another process wrote stays.
         """
 
         def edit(pins: Pins[ExternalDefinition] | None) -> Pins[ExternalDefinition]:

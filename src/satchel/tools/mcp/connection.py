@@ -164,15 +164,7 @@ class Connection:
         answers: Mapping[str, Any] | None = None,
         state: str | None = None,
     ) -> Mapping[str, Any] | Failed | InputNeeded:
-        """Call a tool; the protocol's result.
-
-        Args:
-            name: The server's own.
-            input: Fits the schema.
-            exchange: The request.
-            answers: To what an earlier try asked for (`InputNeeded`).
-            state: That try's.
-        """
+        """Call a tool; the protocol's result. `answers` and `state` are those of an earlier try (`InputNeeded`)."""
         session = self._client.session
         shown_s = 0.0
 
@@ -275,12 +267,7 @@ class Connection:
     async def follow(
         self, on_change: Callable[[], Awaitable[None]], *, task_status: TaskStatus[None]
     ) -> None:
-        """Follow changes until cancelled; started once the server has taken the subscription.
-
-        Args:
-            on_change: Called when a list of the server's may be another one.
-            task_status: Of the task group that starts it.
-        """
+        """Follow changes until cancelled; started once the server has taken the subscription."""
         async with anyio.create_task_group() as group:
             subscribed = anyio.Event()
             group.start_soon(self._listen, subscribed)

@@ -131,12 +131,8 @@ def read_listing(server: str, raw: Iterable[object], *, is_known: bool = False) 
 
 
 def about_server(instructions: str, *, resources: bool, prompts: bool) -> tuple[ServerDefinition, ...]:
-    """What a server says beside its tools, in the form in which those are pinned.
-
-    Args:
-        instructions: How its tools are to be used, for the model; cut to `MAX_INSTRUCTIONS` characters.
-        resources: Whether it offers any.
-        prompts: Whether it offers any.
+    """What a server says beside its tools, in the form in which those are pinned. The instructions are cut to
+    `MAX_INSTRUCTIONS` characters.
     """
     text = visible(instructions.strip())
     if len(text) > MAX_INSTRUCTIONS:

@@ -170,11 +170,7 @@ class ServerRequest:
         return Failed(reason=f"the server asked for more input {MAX_ROUNDS} times")
 
     async def respond(self, request: Any) -> Any:
-        """Answer one request of the server's; `ErrorData` where it is refused.
-
-        Args:
-            request: The SDK's `ElicitRequest`, `CreateMessageRequest` or `ListRootsRequest`.
-        """
+        """Answer one request of the server's; `ErrorData` where it is refused."""
         from mcp.types import (  # noqa: PLC0415  loaded in `load_sdk`
             METHOD_NOT_FOUND,
             CreateMessageRequest,

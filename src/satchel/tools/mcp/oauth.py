@@ -193,11 +193,7 @@ class _Flow(OAuthClientProvider):
         self.context.current_tokens = _read_tokens(response)
 
     def login(self, now: float) -> Login:
-        """The login that the flow obtained.
-
-        Args:
-            now: Seconds since 1970.
-        """
+        """The login that the flow obtained. `now` is in seconds since 1970."""
         context = self.context
         tokens, client, metadata = context.current_tokens, context.client_info, context.oauth_metadata
         if tokens is None or client is None:
@@ -262,7 +258,6 @@ class Tokens:
     """The tokens of one login, shared by all requests of a connection and renewed when they expire."""
 
     def __init__(self, entry: McpServerSettings, store: LoginStore, *, clock: Clock) -> None:
-        """Take the entry, filled in; nothing is read."""
         self._entry = entry
         self._store = store
         self._clock = clock
@@ -336,13 +331,7 @@ class BearerAuth(httpx2.Auth):
     """
 
     def __init__(self, entry: McpServerSettings, store: LoginStore, *, clock: Clock) -> None:
-        """Take the entry, filled in; nothing is read.
-
-        Args:
-            entry: If it has an Authorization header, no login is used.
-            store: With the login.
-            clock: Tells when tokens expire.
-        """
+        """Take the entry, filled in; nothing is read. If it has an Authorization header, no login is used."""
         has_own = any(name.lower() == "authorization" for name in entry.headers)
         self._name = entry.name
         self._tokens = None if has_own else Tokens(entry, store, clock=clock)

@@ -28,12 +28,6 @@ class PinStore:
     """The pins of all servers. Several processes may use them."""
 
     def __init__(self, home: Path, clock: Clock) -> None:
-        """Take the home; nothing is read.
-
-        Args:
-            home: SATCHEL_HOME.
-            clock: The source of the times of approvals.
-        """
         self._home = home
         self._clock = clock
 
@@ -48,13 +42,7 @@ class PinStore:
     def merged(
         self, entry: McpServerSettings, known: Pins | None, listed: Iterable[ServerDefinition]
     ) -> Pins:
-        """The pins after a server has listed its tools; stores nothing.
-
-        Args:
-            entry: The server's.
-            known: What `load` returned.
-            listed: What it lists now.
-        """
+        """The pins after a server has listed its tools; stores nothing."""
         found = {each.name: _pin(each) for each in listed}
         if known is not None:
             # Hashed again, since a later release may read a definition differently: both sides must be read alike.

@@ -126,10 +126,7 @@ class RedirectListener:
 
 @asynccontextmanager
 async def listening(port: int | None) -> AsyncIterator[RedirectListener]:
-    """Listen on 127.0.0.1 while the block runs.
-
-    Args:
-        port: None takes a free one.
+    """Listen on 127.0.0.1 while the block runs. Without a port, a free one is taken.
 
     Raises:
         UsageError: The port is taken.

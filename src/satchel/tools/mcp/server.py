@@ -122,13 +122,8 @@ class McpServer:
         place: ServerBox | None = None,
         outside: McpServer | None = None,
     ) -> None:
-        """Take the entry as it is written. Nothing is started.
-
-        Args:
-            entry: See the class.
-            host: What the servers share.
-            place: The sandbox in which it runs; None outside.
-            outside: The server outside, whose pins it has.
+        """Take the entry as it is written. Nothing is started. `place` is the sandbox in which it runs; `outside` the
+        server outside of it, whose pins it has.
         """
         self.entry = entry
         self.refusal = ""
@@ -279,9 +274,6 @@ class McpServer:
 
     async def connected(self, limit_s: float) -> str:
         """Start it if it is not running, and wait until it is ready.
-
-        Args:
-            limit_s: How long to wait.
 
         Returns:
             "" once it is ready, else the reason why it is not, as a clause.
@@ -565,14 +557,8 @@ class McpServer:
         answers: Mapping[str, Any] | None = None,
         state: str | None = None,
     ) -> tuple[Outcome, Sequence[str]]:
-        """Call one of its tools. Starts the server if it is not running.
-
-        Args:
-            name: The server's own name of the tool.
-            input: Valid against the schema.
-            caller: The caller.
-            answers: To what an earlier try asked for (`InputNeeded`), as the protocol has them.
-            state: That try's.
+        """Call one of its tools. Starts the server if it is not running. `answers` and `state` are those of an earlier
+        try (`InputNeeded`).
 
         Returns:
             The outcome, and what else the model should know.

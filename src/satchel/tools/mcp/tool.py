@@ -96,7 +96,6 @@ class McpTool:
     """See `satchel.tools.Tool`. The server is started by the first call."""
 
     def __init__(self, server: McpServer, definition: ServerDefinition, *, name: str) -> None:
-        """Take the server, its tool, and the tool's full name."""
         self._server = server
         self._definition = definition
         trusts = server.entry.trust_annotations

@@ -166,12 +166,8 @@ class McpToolset:
         )
 
     def begin_first(self, name: str, box: Box | None, folder: Path) -> None:
-        """Start a server whose tools are not known.
-
-        Args:
-            name: Of the entry.
-            box: What it may reach beyond the sandbox of the folder; None starts it outside.
-            folder: The session's.
+        """Start a server whose tools are not known. `box` is what it may reach beyond the sandbox of the folder; None
+        starts it outside.
         """
         server = self._servers[name]
         (server if box is None else server.in_box(ServerBox(folder=folder, box=box))).begin()
@@ -222,10 +218,8 @@ class McpToolset:
         return found
 
     async def prompts(self, *, start: bool = True) -> tuple[Prompt, ...]:
-        """The prompts of all servers, which users run as commands.
-
-        Args:
-            start: Start the servers that offer prompts; else only those that run are asked.
+        """The prompts of all servers, which users run as commands. Without `start`, only the servers that run are
+        asked.
         """
         found, problems = await self.server_prompts.all(start=start)
         for problem in problems:

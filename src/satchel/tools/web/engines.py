@@ -51,12 +51,7 @@ class Engine(Protocol):
     def name(self) -> str: ...  # noqa: D102
 
     async def search(self, query: str, *, limit: int, blocking: Blocking) -> Sequence[Found]:
-        """The best results first, at most `limit`.
-
-        Args:
-            query: Search terms, as people type them.
-            limit: From 1 to 20.
-            blocking: Runs blocking functions.
+        """The best results first, at most `limit`, which is from 1 to 20.
 
         Raises:
             SatchelError: The search failed; the message says why and who must act.

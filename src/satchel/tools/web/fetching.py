@@ -62,11 +62,7 @@ class Fetcher:
     kept_from: Callable[[str], str | None] = lambda _url: None
 
     async def get(self, url: str, *, leaves_host: bool = True) -> FetchedPage:
-        """Fetch a page.
-
-        Args:
-            url: Its address.
-            leaves_host: Also follow redirects to other hosts. If false, one is an error that names its target.
+        """Fetch a page. Without `leaves_host`, a redirect to another host is an error that names its target.
 
         Raises:
             UsageError: The URL is invalid, or the page can't be fetched.
