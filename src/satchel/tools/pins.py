@@ -34,7 +34,7 @@ class Pin(Generic[T]):
     Attributes:
         sha256: Of everything that a change must not alter unnoticed, in hexadecimal.
         shown: What the user could read of it.
-        approved_at: ISO 8601; "" where it is not approved, or was approved by a release that kept no times.
+        approved_at: ISO 8601; "" where it is not approved.
     """
 
     sha256: str
@@ -118,15 +118,12 @@ class PinFile(Generic[T]):
         read: Turns JSON data into what was shown; None leaves the tool out. It may raise KeyError, TypeError or
             ValueError.
         write: The opposite.
-        older: The file of earlier releases and what reads its JSON. It is used until the first change, which
-            writes the new file and removes the old one.
     """
 
     path: Path
     _: KW_ONLY
     read: Callable[[Any], T | None]
     write: Callable[[T], Mapping[str, Any]]
-    older: tuple[Path, Callable[[Any], Pins[T]]] | None = None
 
     def load(self) -> Pins[T] | None:
         """All pins; None where the source was never seen.
@@ -134,10 +131,17 @@ class PinFile(Generic[T]):
         Raises:
             UsageError: The file is damaged. Nothing in it is approved then, and nothing is written over it.
         """
-        found = self._load(self.path, self._from_json)
-        if found is None and self.older is not None:
-            found = self._load(*self.older)
-        return found
+        try:
+            if self.path.stat().st_size > _MAX_BYTES:
+                raise ValueError(f"it is larger than {_MAX_BYTES:,} bytes")
+            return self._from_json(json.loads(self.path.read_bytes()))
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except (OSError, KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+            raise UsageError(
+                f"{self.path} is damaged ({type(error).__name__}), so nothing in it is approved. Restore it, or "
+                "delete it: then everything is new."
+            ) from error
 
     def change(self, edit: Callable[[Pins[T] | None], Pins[T]]) -> Pins[T]:
         """Replace the pins, over what another process wrote meanwhile. `edit` gets what `load` gives, and returns what
@@ -156,34 +160,13 @@ class PinFile(Generic[T]):
             after = edit(before)
             if after != before:
                 replace_file(self.path, json.dumps(self._to_json(after), indent=1) + "\n")
-                if self.older is not None:
-                    self.older[0].unlink(missing_ok=True)
         return after
 
     def forget(self) -> bool:
-        """Remove all pins of the source, which is new then.
-
-        Returns:
-            Whether there were any.
-        """
-        paths = [self.path, *([self.older[0]] if self.older is not None else [])]
-        existed = [path.exists() for path in paths]
-        for path in paths:
-            path.unlink(missing_ok=True)
-        return any(existed)
-
-    def _load(self, path: Path, parse: Callable[[Any], Pins[T]]) -> Pins[T] | None:
-        try:
-            if path.stat().st_size > _MAX_BYTES:
-                raise ValueError(f"it is larger than {_MAX_BYTES:,} bytes")
-            return parse(json.loads(path.read_bytes()))
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-        except (OSError, KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
-            raise UsageError(
-                f"{path} is damaged ({type(error).__name__}), so nothing in it is approved. Restore it, or delete "
-                "it: then everything is new."
-            ) from error
+        """Remove all pins of the source, which is new then. Returns whether there were any."""
+        existed = self.path.exists()
+        self.path.unlink(missing_ok=True)
+        return existed
 
     def _to_json(self, pins: Pins[T]) -> dict[str, Any]:
         def written(pin: Pin[T]) -> dict[str, Any]:

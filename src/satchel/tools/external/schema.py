@@ -107,8 +107,7 @@ def definition_from_json(value: Any) -> ExternalDefinition:
         input_schema=dict(value["input_schema"]),
         reads=tuple(map(str, value["reads"])),
         writes=tuple(map(str, value["writes"])),
-        # Pins and caches of earlier versions don't have this field.
-        returns=dict(value["returns"]) if value.get("returns") is not None else None,
+        returns=dict(value["returns"]) if value["returns"] is not None else None,
     )
 
 

@@ -102,12 +102,7 @@ class ExternalTools:
         """
         self._folders = tuple(folders)
         self._home = home
-        self._pins = PinFile(
-            pin_path(home, "external"),
-            read=definition_from_json,
-            write=asdict,
-            older=(home / "tool-approvals.json", _pins_of_older_form),
-        )
+        self._pins = PinFile(pin_path(home, "external"), read=definition_from_json, write=asdict)
         self._environ = environ
         self._clock = clock
         self._replaceable = frozenset(replaceable)
@@ -510,20 +505,6 @@ def _settle(
         except OSError as error:
             settled[path] = f"it can no longer be read: {error.strerror}."
     return settled
-
-
-def _pins_of_older_form(value: Any) -> Pins[ExternalDefinition]:
-    """Approvals that earlier releases kept in `tool-approvals.json`."""
-    return Pins(
-        approved={
-            path: Pin(
-                sha256=str(each["sha256"]),
-                shown=definition_from_json(each["definition"]),
-                approved_at=str(each["approved_at"]),
-            )
-            for path, each in value["tools"].items()
-        }
-    )
 
 
 _threads = anyio.CapacityLimiter(4)
