@@ -309,12 +309,7 @@ class SandboxSession(Protocol):
     backend: str
 
     async def exec(
-        self,
-        argv: Sequence[str],
-        *,
-        timeout_s: float,
-        stdin: bytes | None = None,
-        on_output: OnOutput | None = None,
+        self, argv: Sequence[str], *, timeout_s: float, stdin: bytes | None = None
     ) -> CommandResult:
         """Run one command in the folder; see `CommandEntry.argv`.
 
