@@ -48,9 +48,7 @@ class BuildWorker:
 
     Attributes:
         waiting: The builds that a worker can go on with. Adopts requests that have no build yet.
-        build: Runs one build to its end.
         executor: A name for this process, never used twice.
-        workers: How many builds may run at the same time.
         tell: Says what happens, for a log.
     """
 

@@ -48,7 +48,6 @@ class Case:
 
     Attributes:
         name: For messages; unique.
-        expect: See the module.
         network: It needs the hosts of the manifest.
     """
 

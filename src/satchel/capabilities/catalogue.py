@@ -138,7 +138,6 @@ class Catalogue:
     Wherever a capability is named, its id, its name and its tool's name (`cap_…`) are accepted.
 
     Attributes:
-        folder: Where the folders of all capabilities are.
         returned: What the database had lost when this was opened.
     """
 

@@ -43,10 +43,8 @@ class Registration:
     """A version that was registered.
 
     Attributes:
-        capability: The entry after that.
         number: The version; it is active, or waits for approval.
         is_active: Whether it is.
-        checks: How its cases went.
         to_approve: What it wants to reach and nobody has approved.
     """
 
@@ -62,7 +60,6 @@ class Tested:
     """The result of a test.
 
     Attributes:
-        checks: How each case went.
         adopted: The number of the version that the user's edits became, or 0.
     """
 

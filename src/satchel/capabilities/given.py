@@ -35,7 +35,6 @@ class Given:
     """What is known of a program.
 
     Attributes:
-        name: The name that the capability gets.
         draft: What a version is made of; a description, schema or cases that are missing are empty.
         missing: What has to be written before it can be a capability, in words.
         files: All files, by their paths.

@@ -15,11 +15,7 @@ _SERVICE = "satchel"
 
 
 class KeyringStore:
-    """The system's keyring, through the package `keyring`: texts by name. Every method may raise `StorageError`.
-
-    Attributes:
-        name: What users call it.
-    """
+    """The system's keyring, through the package `keyring`: texts by name. Every method may raise `StorageError`."""
 
     def __init__(self, backend: Any) -> None:
         self._backend = backend

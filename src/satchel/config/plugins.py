@@ -61,10 +61,8 @@ class Plugin:
 
     Attributes:
         name: The package's, as pip writes it.
-        version: The installed one.
         digest: SHA-256 over the paths and contents of its files, in hexadecimal.
         state: "changed": it was enabled in another version, or with other files.
-        entries: Its entry points.
     """
 
     name: str

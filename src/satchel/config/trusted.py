@@ -69,7 +69,6 @@ class ProjectContent:
     Attributes:
         settings: Its parsed settings file, or None.
         instructions: The text of its AGENTS.md, or "" if there is none or it is too long.
-        record: The hashes of all this.
     """
 
     folder: Path

@@ -53,7 +53,6 @@ class CallEnvironment(SessionContext):
 
     Attributes:
         pool: Threads for blocking functions, shared by the sessions of a process.
-        spill: See `Spill`.
     """
 
     tools: Toolbox

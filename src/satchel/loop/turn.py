@@ -127,24 +127,14 @@ class TurnInput:
     Attributes:
         message: The user's message. If calls wait for the caller (`Conversation.calls_for_caller`), it brings their
             results, with or without words. None resumes the newest turn, which the program left unfinished.
-        conversation: The session's conversation, which the turn extends.
         turn: The number of the turn, from 1.
-        model: The model that answers.
         system: See `build_system`; the same in all turns of a session.
-        environment: Where calls run.
-        emit: See `Emit`.
-        clock: Measures durations.
         inbox: The ids of the posts that the message delivers.
-        limits: See `TurnLimits`.
-        sampling: See `Sampling`.
         budget: None means no limit.
         surface: None means no memory.
         standing: Asked before `surface`; None means nothing.
         is_guests: Somebody else than the user writes: the model is sent nothing of what memory added before.
         hooks: Called in this order.
-        estimator: The session's estimator.
-        watch: The session's watch.
-        read_file: Reads the files that the user attached.
         refresh: Called before each request. It takes words out of the conversation that were forgotten meanwhile.
         call_prefix: Begins the ids of the calls: of several conversations in one session, each has its own.
     """

@@ -30,9 +30,6 @@ class AgentCall:
     """What became of a call.
 
     Attributes:
-        text: The result, or why there is none.
-        data: The same for programs, or None.
-        files: What came with it, with its bytes.
         unasked: The reason for which the user would have to be asked, where nobody could be; "" otherwise.
         rules: The permission rules that would have allowed the call, as texts.
     """

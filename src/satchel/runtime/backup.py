@@ -56,7 +56,6 @@ class Backup:
 
     Attributes:
         files: How many besides the database.
-        bytes: The size of the archive.
         left_out: What could not be backed up, by its path in the home: links that lead nowhere, into the home or out of
             folders in which Satchel and its sandboxes write, and what can't be read.
     """

@@ -30,17 +30,7 @@ __all__ = ["CapabilityParts", "registration_to_json", "tested_to_json"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CapabilityParts:
-    """The parts that capabilities need, made once by `Satchel.open`.
-
-    Attributes:
-        catalogue: What there is.
-        runner: Runs capabilities.
-        registrar: Registers, approves and tests versions.
-        lookup: Finds capabilities by words and by meaning.
-        tools: What models can do with them.
-        mover: Exports and imports them.
-        builds: Builds that run, wait or have ended.
-    """
+    """The parts that capabilities need, made once by `Satchel.open`."""
 
     catalogue: Catalogue
     runner: Runner

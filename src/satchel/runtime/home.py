@@ -59,10 +59,8 @@ class Home:
     """One home, open for one user and scope. Made by `Home.open`; several processes may have the same home open.
 
     Attributes:
-        settings: The settings.
         memory: The memory, or None if it is off or can't be opened; `notices` says why.
         projects: What projects there are; `memory_in` is the memory of one.
-        sessions: The session logs.
         notices: What the user should know, such as parts that are unavailable.
         database: None if it can't be opened.
         server: The database on a server, where other machines find conversations; None if there is none, or if it can't

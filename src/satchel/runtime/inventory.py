@@ -55,7 +55,6 @@ class ProviderModels:
 
     Attributes:
         models: Full names, as the setting `model` takes them.
-        reason: Why there are none.
     """
 
     name: str

@@ -58,7 +58,6 @@ class ModelWish:
         model: Its name there; "" takes the provider's default, or the first that it lists.
         key: What the user pasted; "" if it needs none, or has one.
         base_url: An address of the user's own; "" for a provider that is known.
-        kind: The interface at it.
     """
 
     provider: str

@@ -52,7 +52,6 @@ class Moved:
         conversations: How many were moved by this call.
         left: Ids of conversations that stay files, because another process or another machine has them.
         source: Where they were: a path, or a URL without its password. They are not there any more.
-        target: Where they are.
         is_clean: Whether what deleted rows leave at the source is gone too. If not, moving again tries it again.
     """
 

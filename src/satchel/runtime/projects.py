@@ -101,7 +101,6 @@ class SessionScope:
     """What an open conversation remembers with. A move to another project changes it.
 
     Attributes:
-        project: The project that it is in.
         memory: What it stores in and reads; None if memory is off.
         also: What it reads besides: the user's own memories, for a conversation in a project that may see them.
     """

@@ -72,11 +72,7 @@ _INTERRUPTED: Final = (
 
 
 class RemoteHost:
-    """The server of a home, for an interface. The server may be restarted meanwhile.
-
-    Attributes:
-        url: Its address.
-    """
+    """The server of a home, for an interface. The server may be restarted meanwhile."""
 
     def __init__(self, found: Serving, *, settings: Settings, clock: Clock, group: TaskGroup) -> None:
         """Use `connected`."""

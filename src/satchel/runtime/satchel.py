@@ -101,11 +101,6 @@ class Satchel:
 
     Attributes:
         parts: What all sessions share: settings, clock, models, tools.
-        home: Memory and session logs.
-        tooling: All tools.
-        distilling: Extracts facts from conversations in the background.
-        watching: Looks at watched folders in the background.
-        describing: Has pictures described in the background.
         capabilities: Tools that the agent makes; None if the database can't be opened.
         earning: Proposes tools for what is done again and again; None where there are no capabilities.
     """

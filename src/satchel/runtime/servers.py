@@ -114,9 +114,7 @@ class TriedServer:
     """The result of a trial start.
 
     Attributes:
-        tools: Those that it offers, by name.
         resources: Its resources, templates last.
-        prompts: Its prompts, which users run as commands.
         took_s: Seconds until it had listed its tools.
     """
 

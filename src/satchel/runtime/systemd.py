@@ -38,7 +38,6 @@ class ServiceState:
     """The state of the service.
 
     Attributes:
-        unit: The unit's file.
         is_installed: Whether it is there, made by Satchel.
         active: As systemd reports it: "active", "failed", "inactive"; "" where there is no systemd.
         enabled: As systemd reports it: "enabled", "disabled"; "".

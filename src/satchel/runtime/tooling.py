@@ -80,7 +80,6 @@ class Tooling:
     """The tools of one home.
 
     Attributes:
-        finder: Searches deferred tools.
         capabilities: Tools that the agent made; None if the database can't be opened.
     """
 

@@ -136,7 +136,6 @@ class RunningTurn:
         waited: The id of its message in the line (`MessageWaiting`); "" if it began at once.
         after_seq: The number of the record before its first one.
         result_or_none: Its result; None while it runs, and if an error ended it.
-        error: What ended it without a result, or None.
     """
 
     def __init__(self, number: int, broadcast: Broadcast, *, waited: str = "") -> None:

@@ -43,12 +43,10 @@ class Before:
     Attributes:
         tops: The workspace first, and folders outside of it that the command may write and for which the rule holds.
         values: Settings of git that the user has for all repositories, with their keys.
-        home: The user's home.
         settings: Those that were there: with their stamps by their keys, since a move of a folder changes neither.
         led: The stamps of what they led to.
         roots: What they named, whether it was there or not; see `roots_of`.
         lines: Of git's settings that were there.
-        trees: By their tops.
     """
 
     tops: tuple[Path, ...]

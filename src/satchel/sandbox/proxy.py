@@ -175,9 +175,6 @@ class EgressProxy:
     A backend makes `socket` visible in the sandbox and starts `guest/forwarder.py` there with it: a small server on
     127.0.0.1 that passes connections on to the socket. `forwarder.start(socket_path)` returns the environment
     variables (`HTTPS_PROXY`, …) that lead programs to it.
-
-    Attributes:
-        socket: The Unix socket.
     """
 
     def __init__(self, rules: HostRules, limits: ProxyLimits, *, socket_path: Path) -> None:

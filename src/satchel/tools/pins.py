@@ -114,7 +114,6 @@ class PinFile(Generic[T]):
     """The pins of one source on disk. Several processes may use it: each change is made under a lock, atomically.
 
     Attributes:
-        path: See `pin_path`.
         read: Turns JSON data into what was shown; None leaves the tool out. It may raise KeyError, TypeError or
             ValueError.
         write: The opposite.

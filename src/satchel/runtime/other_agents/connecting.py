@@ -83,7 +83,6 @@ class FileChange:
     """A change of one file.
 
     Attributes:
-        path: The file.
         before: What it holds; None if it doesn't exist.
         after: What it will hold; None removes it.
         is_ours: Whether nothing is in it but entries of ours.

@@ -64,7 +64,6 @@ class BoxedRun:
     """A program that ran in a box.
 
     Attributes:
-        result: How it ended.
         refusals: What the box refused to it, as far as that can be told.
     """
 

@@ -154,11 +154,9 @@ class BackgroundCommands:
     """The background commands of one open session.
 
     Attributes:
-        spawn: Runs something in the background.
         on_end: Told of each command that has ended, unless a call waits for it and says so itself.
         on_read: Told of each command that has ended when a call says so. It may have ended just before the call, and
             the model is told once.
-        clock: Says how long commands run.
         newest: The highest number that the session used before.
     """
 

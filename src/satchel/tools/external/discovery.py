@@ -52,7 +52,6 @@ class Entry:
         status: "available": it is offered. "changed": its content is not the approved one. "overridden": another tool
             has its name. "disabled": by `[tools] disabled`. "skipped": it can't be used.
         reason: Why it is not offered, or a remark about it; may be "".
-        path: Its file.
     """
 
     name: str

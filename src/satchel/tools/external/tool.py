@@ -42,7 +42,6 @@ class ExternalTool:
 
     Attributes:
         path: Its file; may be a symbolic link.
-        definition: What it says about itself.
         sha256: The hash of the approved content.
     """
 

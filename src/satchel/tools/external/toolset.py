@@ -37,8 +37,6 @@ class ApprovalRecord:
     """The result of an approval.
 
     Attributes:
-        before: The previously approved definition, or None.
-        after: The definition that is approved now.
         was_same: This content had already been approved; nothing changed.
     """
 
@@ -67,7 +65,6 @@ class ExternalTools:
         notices: What the user should know about them, in sentences.
         state: The state of the scan. "failed": the folders could not be scanned, `notices` says why, and nothing is
             offered. During a refresh it is "in_progress" again; what was found before is still offered.
-        is_complete: A scan has ended, successfully or not.
     """
 
     def __init__(

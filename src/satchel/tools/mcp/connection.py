@@ -46,11 +46,7 @@ PROGRESS_S = 0.1
 
 
 class Connection:
-    """One connection, from the handshake on; made by `connect`.
-
-    Attributes:
-        protocol: The revision that was agreed on.
-    """
+    """One connection, from the handshake on; made by `connect`."""
 
     def __init__(
         self,

@@ -58,7 +58,6 @@ class Login:
     Attributes:
         url: The MCP server's.
         issuer: The authorization server; "" if it publishes no metadata.
-        token_endpoint: The address that renews the tokens.
         revocation_endpoint: The address that revokes them, or "".
         client_id: As registered or set by the user.
         client_auth: How the client authenticates itself: "client_secret_basic", "client_secret_post" or "none".

@@ -69,11 +69,7 @@ def clause(text: str) -> str:
 
 
 class RedirectListener:
-    """Waits for browsers; made by `listening`.
-
-    Attributes:
-        uri: Where the browser is to be sent.
-    """
+    """Waits for browsers; made by `listening`."""
 
     def __init__(self, port: int) -> None:
         """Use `listening`."""

@@ -63,7 +63,6 @@ class Mentions:
     """What a message mentions.
 
     Attributes:
-        attachments: In the order of the message.
         notices: What the user should know: a sentence for each mention that gave nothing.
     """
 

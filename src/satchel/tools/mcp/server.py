@@ -60,13 +60,8 @@ class ServerHost:
             `python -m` and `npx` run code from the folder that they start in.
         environ: The environment of this process; a server gets only a few variables of it.
         lookup: Variables that entries refer to.
-        clock: Measures the pauses after failures.
-        spawn: Runs something in the background until the program ends.
-        tell: Takes a notice for the user.
         timeout_s: The limit of a call, unless the entry has its own.
-        version: Satchel's, for the servers.
         roots: The folders that servers may know of: the workspace if it is trusted, else none.
-        start_s: The limit for starting a server and reading its lists.
         sampler: Answers servers' sampling requests with a session's model; without one, they are refused.
         boxes: Where servers run that calls of mode `auto` start; None if none do.
         changed: Called when the offered tools have changed.

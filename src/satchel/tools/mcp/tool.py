@@ -30,8 +30,6 @@ class PendingCall:
     """A call that waits for the user, whose next message answers the server's question.
 
     Attributes:
-        tool: The tool's full name.
-        key: The server's name for the question.
         state: The server's own state, to be sent back unchanged.
         box: The sandbox in which the call runs; None outside.
     """

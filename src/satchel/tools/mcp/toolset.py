@@ -36,8 +36,6 @@ class WithheldTool:
 
     Attributes:
         name: The tool's full name; for instructions, `mcp__SERVER`.
-        before: The accepted definition, or None if it is new.
-        now: The server's definition now.
     """
 
     name: str
@@ -56,14 +54,10 @@ class McpStatus:
 
     Attributes:
         state: "idle" means that its tools are known and it has not been needed yet; "off" that it is disabled.
-        transport: "stdio", "http" or "sse".
-        protocol: The revision that was agreed on, "" before the first connection.
         tools: The full names of the offered tools.
-        withheld: What waits for approval.
         instructions: What the server says about the use of its tools, as far as it is accepted.
         problems: One sentence for each tool that was left out.
         reason: Why it is down, as a clause, or "".
-        log: The file with its stderr.
     """
 
     server: str
@@ -86,8 +80,6 @@ class McpToolset:
 
     Attributes:
         version: Grows whenever the offered tools change.
-        server_resources: What messages mention of servers' resources.
-        server_prompts: Runs servers' prompts.
     """
 
     def __init__(

@@ -24,7 +24,6 @@ class Target:
 
     Attributes:
         url: The original URL without its fragment.
-        address: The IP address to connect to.
     """
 
     url: str

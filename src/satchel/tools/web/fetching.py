@@ -47,10 +47,8 @@ class Fetcher:
     """Fetches pages. It keeps no cookies and sends no credentials.
 
     Attributes:
-        rules: Which addresses it may connect to.
         timeout_s: The time limit for a page, including redirects.
         max_bytes: The largest body, after decompression.
-        max_redirects: The most redirects in a row.
         kept_from: Returns the user's rule that forbids a redirect to an address, or None.
     """
 
