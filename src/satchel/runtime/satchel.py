@@ -75,13 +75,14 @@ from satchel.runtime.session_options import (
 from satchel.runtime.sinks import HistorySink
 from satchel.runtime.spans import SpanSink, spans_for
 from satchel.runtime.spill import spill_into
-from satchel.runtime.tooling import Tooling, external_tools, fetching, mcp_tools, workspaces
+from satchel.runtime.tooling import Tooling, external_tools, fetching, mcp_tools, tool_folders
 from satchel.runtime.turns import is_busy
 from satchel.runtime.watching import Watching
 from satchel.sessions import EphemeralJournal, Journal, SessionStore, UsageRow, Words, live_redactor
 from satchel.sessions.attachments import Uploads
 from satchel.tasks import background_tasks
 from satchel.tools import FunctionOrTool, Registry, Toolset, toolset_of
+from satchel.tools.boxed import Workspaces
 from satchel.tools.builtin.propose_plan import offered_mode
 from satchel.tools.builtin.todo import STATE_KEY as TO_DO
 from satchel.tools.external import ExternalTools
@@ -227,11 +228,13 @@ class Satchel:
         hubs: dict[str, SessionHub] = {}
         background = Background(group, report=lambda text: notices.post(Notice(part="background", text=text)))
         sandboxes = Sandboxes(settings, home.clock)
-        boxes = workspaces(
-            settings,
+        boxes = Workspaces(
             sandboxes.get,
+            settings,
             spawn=background.start,
             tell=lambda text: notices.post_once(Notice(part="sandbox", text=text)),
+            tools=[folder.path for folder in tool_folders(settings)],
+            fetching=fetching(settings),
         )
         parts = Parts(
             settings=settings,

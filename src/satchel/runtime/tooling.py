@@ -31,7 +31,6 @@ from satchel.runtime.spill import spill_into
 from satchel.runtime.tool_display import DISPLAYS
 from satchel.runtime.tool_index import ToolIndex
 from satchel.runtime.web import close_state, web_tools
-from satchel.sandbox.port import Sandbox
 from satchel.tools import (
     Registry,
     StaticToolset,
@@ -51,7 +50,7 @@ from satchel.tools.mcp.sampling import Sampler
 from satchel.tools.mcp.server import ServerHost
 from satchel.version import __version__
 
-__all__ = ["ToolEntry", "Tooling", "external_tools", "fetching", "mcp_tools", "tool_folders", "workspaces"]
+__all__ = ["ToolEntry", "Tooling", "external_tools", "fetching", "mcp_tools", "tool_folders"]
 
 _MOST_DISCOVERY_S: Final = 5.0
 """How long a first message waits for executables that were never asked: two rounds of a second, and some."""
@@ -409,28 +408,6 @@ def _named_in(settings: Settings) -> tuple[Path, FolderKind]:
     if settings.project is not None and source == str(settings.project / ".satchel" / "config.toml"):
         return settings.project / ".satchel", "project"
     return (settings.home if source == str(settings.config_path) else settings.cwd), "dirs"
-
-
-def workspaces(
-    settings: Settings,
-    sandbox: Callable[[], Awaitable[Sandbox]],
-    *,
-    spawn: Callable[[Callable[[], Coroutine[Any, Any, None]]], None],
-    tell: Callable[[str], None],
-) -> Workspaces:
-    """The sandboxes of the folders in which sessions run; see `Workspaces`."""
-    return Workspaces(
-        sandbox,
-        home=settings.home,
-        environ=settings.environ,
-        spawn=spawn,
-        tell=tell,
-        granted=settings.tools.environ,
-        tools=[folder.path for folder in tool_folders(settings)],
-        limits=settings.sandbox,
-        private=settings.web.allow_private,
-        fetching=fetching(settings),
-    )
 
 
 def fetching(settings: Settings) -> dict[str, tuple[str, ...]]:
