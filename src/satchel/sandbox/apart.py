@@ -81,8 +81,15 @@ def run_apart(
     is_module: bool = True,
     limit_s: float | None = _RUN_S,
 ) -> tuple[int, str, str]:
-    """Run a module to its end, such as ("satchel", "backup"): its status, what it printed, and its messages. See
-    `start_apart`. Without `is_module`, the first argument is a program.
+    """Run a module to its end, such as ("satchel", "backup"): its status, what it printed, and its messages.
+
+    Args:
+        arguments: The module, or with `is_module` false the program, and what it is given.
+        cwd: As for `start_apart`.
+        environ: As for `start_apart`.
+        uid: As for `start_apart`.
+        is_module: See `arguments`.
+        limit_s: How long it may take; None is as long as it likes.
 
     Raises:
         SandboxError: It could not be started, or took too long.
