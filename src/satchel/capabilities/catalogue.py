@@ -741,6 +741,10 @@ class Catalogue:
         """Take these cases, and others with their inputs, out of all versions: their folders, their archives and how
         they went. What can't be without them, or has an input's words elsewhere, is removed whole.
 
+        Args:
+            name: Of the capability.
+            cases: As in `cases.jsonl`.
+
         Returns:
             Whether the capability is still there.
 

@@ -49,9 +49,14 @@ async def hear_line(session: AskedSession, text: str, *, by: str) -> Heard:
     """Hand a line to the build that it answers, if it answers one.
 
     It does if it is one of the options of an open question, or if the question came after the user's last message and
-    its build was not laid aside since. Where it fits the questions of several builds, nobody gets it. A line that looks
-    like the answer to a question that was settled since then, or that is asked at this very moment and was not shown
-    before, is no message, either. `by` names this client.
+    its build was not laid aside since.
+    Where it fits the questions of several builds, nobody gets it. A line that looks like the answer to a question that
+    was settled since then, or that is asked at this very moment and was not shown before, is no message, either.
+
+    Args:
+        session: In which it was typed.
+        text: The line.
+        by: The name of this client.
 
     Raises:
         NotFound, UsageError: The question was settled at the same moment.
@@ -103,7 +108,13 @@ async def hear_late(
     session: AskedSession, text: str, question: BuildPosted, end: BuildPosted, *, by: str
 ) -> Heard:
     """Take an answer to a question that is settled: the Builder gets it if it went on without one and is still at work.
-    `by` names this client.
+
+    Args:
+        session: In which it was typed.
+        text: The answer.
+        question: What was asked.
+        end: What settled it.
+        by: The name of this client.
     """
     words = option_of(text, question) or text
     change = f"/capability change {question.capability} and what shall be different"
