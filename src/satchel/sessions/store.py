@@ -10,7 +10,7 @@ from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import BinaryIO, Literal, TypeVar
+from typing import TYPE_CHECKING, BinaryIO, Literal, TypeVar
 
 import anyio
 import anyio.to_thread
@@ -46,6 +46,9 @@ from satchel.sessions.summary import SessionInfo, Summary, add_cost, source_of
 from satchel.sessions.view import SessionTurn, SessionView
 from satchel.storage import Database
 from satchel.tools.kept import FOLDER
+
+if TYPE_CHECKING:
+    from satchel.sessions.rows import RowLogs
 
 __all__ = ["SessionStore"]
 
@@ -95,10 +98,11 @@ class SessionStore:
         self._new_id = new_id
         self._lanes = Lanes()
         self._logs: Logs = FileLogs(root, clock=clock, lanes=self._lanes)
+        self._rows: RowLogs | None = None
         if database is not None and database.is_on_server:
             from satchel.sessions.rows import RowLogs  # noqa: PLC0415 - most homes have files
 
-            self._logs = RowLogs(root, database, clock=clock, lanes=self._lanes)
+            self._logs = self._rows = RowLogs(root, database, clock=clock, lanes=self._lanes)
         self._index = SessionIndex(self._logs, database, self._lanes.long)
         self._open: dict[str, Journal] = {}
         self._found: dict[str, Path] = {}
@@ -647,7 +651,8 @@ class SessionStore:
             SessionInUse: One has, and carries out requests for it; see `pass_on`.
             StorageError: The database failed.
         """
-        await self._run(lambda: self._logs.check_served(session_id))
+        if (rows := self._rows) is not None:
+            await self._run(lambda: rows.check_served(session_id))
 
     async def pass_on(self, session_id: str, content: bytes) -> bytes | None:
         """Have the server that has a session open carry out a request, and wait for its answer.
@@ -659,26 +664,30 @@ class SessionStore:
             StorageLocked: There is no answer. The message says whether it may have been carried out.
             StorageError: The database failed, and the same is unknown.
         """
-        passed = await self._run(lambda: self._logs.pass_on(session_id, content))
-        if passed is None:
+        rows = self._rows
+        row = await self._run(lambda: rows.served(session_id)) if rows is not None else None
+        if rows is None or row is None:
             return None
-        number, epoch = passed
+        requests = rows.requests
+        number = await self._run(lambda: requests.put(row, content))
         try:
             for _ in range(_MOST_LOOKS):
-                try:
-                    found = await self._run(lambda: self._logs.answer_to(session_id, number, epoch))
-                except SessionInUse as error:
-                    if await self._run(lambda: self._logs.withdraw(number)):
-                        return None
-                    raise StorageLocked(f"{error} Look whether it was done.") from error
-                if found is not None:
+                has_it = await self._run(lambda: rows.is_at(session_id, row.epoch))
+                if (found := await self._run(lambda: requests.answer_to(number))) is not None:
                     return found
+                if not has_it:
+                    if await self._run(lambda: requests.withdraw(number)):
+                        return None
+                    raise StorageLocked(
+                        f"The server that had session {session_id} open gave it up, or has ended. Look whether it was "
+                        "done."
+                    )
                 await anyio.sleep(_ASK_S)
-            done = "was not" if await self._run(lambda: self._logs.withdraw(number)) else "may yet be"
+            done = "was not" if await self._run(lambda: requests.withdraw(number)) else "may yet be"
             raise StorageLocked(f"The server that has session {session_id} doesn't answer. It {done} done.")
         finally:
             with anyio.CancelScope(shield=True), suppress(StorageError):
-                await self._run(lambda: self._logs.withdraw(number, taken=True))
+                await self._run(lambda: requests.withdraw(number, taken=True))
 
     async def passed_on(self) -> Sequence[PassedOn]:
         """The requests that other servers passed on to this one. They are not returned again: carry each out, and
@@ -687,11 +696,12 @@ class SessionStore:
         Raises:
             StorageError: The database failed.
         """
-        return await self._run(self._logs.take_requests)
+        return await self._run(self._rows.take_requests) if self._rows is not None else []
 
     async def answer_passed(self, number: int, content: bytes) -> None:
         """Answer a request that was passed on. Errors as in `passed_on`."""
-        await self._run(lambda: self._logs.answer_request(number, content))
+        if (rows := self._rows) is not None:
+            await self._run(lambda: rows.requests.answer(number, content))
 
     async def _hold(self, session_id: str) -> Hold:
         """Hold a session. A server that has it open is asked for it, and one that was killed is waited for."""
