@@ -289,12 +289,7 @@ def _check_form(setting: Setting, value: str, where: Callable[[], str]) -> None:
 
 
 def check_provider_alone(value: str, models: Mapping[str, str], where: Callable[[], str]) -> None:
-    """Check a value of one of `MODEL_KEYS` that may name only a provider.
-
-    Args:
-        value: The value.
-        models: The default models, by provider.
-        where: As in `check_value`.
+    """Check a value of one of `MODEL_KEYS` that may name only a provider. `models` are the default models, by provider.
 
     Raises:
         ConfigError: It names only a provider, and that has no default model or doesn't exist.

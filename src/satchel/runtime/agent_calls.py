@@ -109,9 +109,10 @@ class AgentCalls:
         progress: Callable[[Mapping[str, Any]], Awaitable[None]],
         allow: Sequence[str] = (),
     ) -> AgentCall:
-        """Run a call, if the permission rules and the mode allow it. It is permitted as `permission`, whose name rules
-        match; `allow` are further rules, weaker than those that deny or ask. `input` is unchecked, and `call_id` unique
-        among the calls that run.
+        """Run a call, if the permission rules and the mode allow it.
+
+        Rules match the name of `permission`; those in `allow` are for this call, and weaker than those that deny or
+        ask. The input is unchecked, and `call_id` unique among the calls that run.
 
         Raises:
             Exception: What `approver` raised; nothing has run.

@@ -140,11 +140,8 @@ def _document(title: str, sections: Sequence[DocumentPart]) -> Document:
 async def read_sections(path: Path, sandbox: Sandbox) -> tuple[str, Sequence[DocumentPart]]:
     """Read a document: its title, or its file's name, and its pages and what stands under each heading, in order.
 
-    Pictures of pages are not read: a model that asks for a document may see them itself.
-
-    Args:
-        path: A regular file, without symbolic links on the way.
-        sandbox: Where the parser runs: without a network, and with this file as the only one of the user's.
+    Pictures of pages are not read: a model that asks for a document may see them itself. The path leads to a regular
+    file, without links on the way. The parser runs without a network, and with this file as the only one of the user's.
 
     Raises:
         UsageError: It is of an unknown kind, too large, encrypted or damaged, or a package is missing.

@@ -311,15 +311,8 @@ async def connect(
     log: Callable[[str], None],
     limiter: anyio.CapacityLimiter,
 ) -> AsyncIterator[Connection]:
-    """Connect to a server, in the newest revision that both know.
-
-    Args:
-        server: Its name.
-        transport: How it is reached.
-        version: Of Satchel, for the server.
-        respond: Answers what the server asks by itself: the SDK's request, and its response or `ErrorData`.
-        log: Takes a line for the server's log.
-        limiter: Of the threads in which schemas are checked.
+    """Connect to a server, in the newest revision that both know. `respond` answers what the server asks by itself: the
+    SDK's request, and its response or `ErrorData`. `limiter` is of the threads in which schemas are checked.
     """
     from mcp import Client  # noqa: PLC0415  loaded in `load_sdk`
     from mcp.types import CreateMessageRequest, ElicitRequest, Implementation, ListRootsRequest  # noqa: PLC0415

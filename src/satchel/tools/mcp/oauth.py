@@ -57,15 +57,8 @@ async def log_in(
     redirected: Callable[[str], Awaitable[Redirected]],
     clock: Clock,
 ) -> Login:
-    """Have the user log in, and return the tokens.
-
-    Args:
-        entry: Filled in.
-        redirect_uri: Where the browser comes back to.
-        client_secret: Of the client in `entry.oauth_client_id`, or None.
-        present: See `Present`.
-        redirected: Waits until the browser came back with this state.
-        clock: Tells when the tokens end.
+    """Have the user log in, and return the tokens. The browser comes back to `redirect_uri`; `redirected` waits until
+    it did, with this state. `client_secret` is that of the client in `entry.oauth_client_id`.
 
     Raises:
         SatchelError: There is no login; the message says why, and holds nothing secret.

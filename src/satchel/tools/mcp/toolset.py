@@ -90,14 +90,8 @@ class McpToolset:
         first_wait_s: float = FIRST_WAIT_S,
         waits: bool = False,
     ) -> None:
-        """Take the entries. Nothing is started.
-
-        Args:
-            entries: By name.
-            host: What the servers share. It is this toolset's from now on.
-            first_wait_s: See `tools`.
-            waits: Programs that were never met are not started by `begin`, but by `begin_first`, because somebody
-                decides first where they run.
+        """Take the entries. Nothing is started. The host is this toolset's from now on. With `waits`, programs that
+        were never met are not started by `begin`, but by `begin_first`, because somebody decides first where they run.
         """
         self.version = 0
         self._first_wait_s = first_wait_s
@@ -241,11 +235,8 @@ class McpToolset:
         )
 
     async def refresh(self, limit_s: float = START_S, *, only: str = "") -> tuple[McpStatus, ...]:
-        """Start every server that is not running, read all lists again, and return the states.
-
-        Args:
-            limit_s: For each.
-            only: The name of a server that alone is meant; it starts even if it failed a moment ago.
+        """Start every server that is not running, read all lists again, and return the states. `limit_s` is for each.
+        With `only`, that server alone is meant, and starts even if it failed a moment ago.
         """
 
         async def one(server: McpServer) -> None:

@@ -81,13 +81,8 @@ def usable_engines(
     wanted: str = "auto",
     others: Sequence[Usability] = (),
 ) -> tuple[Usability, ...]:
-    """All engines in the order in which they are tried.
-
-    Args:
-        searxng_url: The address of the user's SearXNG, or "".
-        secret: Returns the value of an environment variable.
-        wanted: The engine to use, or "auto".
-        others: Engines of plugins, which come first.
+    """All engines in the order in which they are tried. Those of plugins, `others`, come first. `wanted` is the engine
+    to use, or "auto".
     """
     brave, tavily = secret(BRAVE_KEY), secret(TAVILY_KEY)
     found = (
