@@ -23,6 +23,7 @@ import anyio
 from turn_cpu import versions
 
 from satchel.clock import SystemClock
+from satchel.config import Settings
 from satchel.runtime.background import Background
 from satchel.sandbox.bubblewrap import Bubblewrap
 from satchel.sandbox.port import Sandbox
@@ -54,8 +55,12 @@ async def discover(folder: Path, home: Path, count: int, *, boxed: bool) -> floa
     async with anyio.create_task_group() as group:
         boxes = Workspaces(
             get,
-            home=home,
-            environ={**os.environ, "XDG_CACHE_HOME": str(home / "cache")},
+            Settings(
+                home=home,
+                config_path=home / "config.toml",
+                cwd=home,
+                environ={**os.environ, "XDG_CACHE_HOME": str(home / "cache")},
+            ),
             spawn=Background(group, report=print).start,
             tell=print,
             tools=[folder],

@@ -28,6 +28,7 @@ from typing import Any
 import anyio
 import anyio.to_thread
 
+from satchel.config import Settings
 from satchel.errors import SandboxError
 from satchel.sandbox.bubblewrap import Bubblewrap
 from satchel.sandbox.landlock import Landlock
@@ -474,8 +475,12 @@ async def user(backend: str) -> AsyncIterator[Scene]:
 
             workspaces = Workspaces(
                 open_sandbox,
-                home=top / "satchel",
-                environ={"PATH": PATH, "HOME": str(top / "home"), "XDG_CACHE_HOME": str(top / "caches")},
+                Settings(
+                    home=top / "satchel",
+                    config_path=top / "satchel" / "config.toml",
+                    cwd=top,
+                    environ={"PATH": PATH, "HOME": str(top / "home"), "XDG_CACHE_HOME": str(top / "caches")},
+                ),
                 spawn=spawn,
                 tell=lambda _: None,
             )

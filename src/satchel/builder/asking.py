@@ -41,7 +41,6 @@ class LaidAside(Exception):
     """A question has no answer yet, and the build can't go on without it. `question_id` names it."""
 
     def __init__(self, question_id: str) -> None:
-        """Name the question."""
         super().__init__(f"The question {question_id} has no answer yet.")
         self.question_id = question_id
 

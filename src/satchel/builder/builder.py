@@ -75,16 +75,9 @@ class Builder:
     """Runs builds. One of them may run several at the same time.
 
     Attributes:
-        settings: Limits.
-        queue: The builds and their messages.
-        sessions: Where the builds' sessions are.
-        model: Opens the model of a build.
-        folder: The working folder of a build, on the host.
         prepare: Fills the working folder before the first round, for a repair.
         brief: What the model is told besides the task when a build begins.
         clean: Returns events without secrets; see the session logs.
-        layers: Makes packages available.
-        network: The network for hosts that are allowed.
         lend: The broker for what the code of a capability may call.
         spent_on_day: What all sessions have spent today, in US dollars; `day_usd` is the limit, or None.
     """

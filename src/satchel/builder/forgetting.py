@@ -51,11 +51,7 @@ async def earned_from(
 
 async def forget_proposals(database: Database, places: Collection[tuple[str | None, int | None]]) -> None:
     """Empty the proposals that came of turns that are forgotten. One that waits for its answer ends, and so does a
-    build that is at work.
-
-    Args:
-        database: Where they are.
-        places: The turns: sessions and numbers.
+    build that is at work. The places are sessions and numbers of turns.
 
     Raises:
         StorageError: A row could not be read or changed.
@@ -82,12 +78,8 @@ async def forget_proposals(database: Database, places: Collection[tuple[str | No
 
 
 async def forget_words(database: Database, folder: Path, redact: Callable[[str, str], str]) -> None:
-    """Remove words from the builds' rows and working folders. After a crash it can be done again.
-
-    Args:
-        database: Where their rows are.
-        folder: Where their working folders are.
-        redact: Takes the id of a build's session and a text, and returns what stays of the text.
+    """Remove words from the builds' rows and working folders. After a crash it can be done again. `redact` takes the id
+    of a build's session and a text, and returns what stays of the text.
 
     Raises:
         StorageError: A row or a file could not be read or changed.

@@ -29,13 +29,8 @@ class BuildJobs:
     """The jobs of a home. A process has one at a time, and another process with the same database another name."""
 
     def __init__(self, database: Path, *, executor: str, workers: int, run: Callable[[str], None]) -> None:
-        """Launch DBOS, which takes a moment, and recover nothing yet; see `take_over`. Blocks.
-
-        Args:
-            database: The file of the jobs.
-            executor: The name of this process.
-            workers: How many builds run at the same time.
-            run: Runs the build with this id to its end; called in a thread.
+        """Launch DBOS, which takes a moment, and recover nothing yet; see `take_over`. Blocks. `executor` names this
+        process. `run`, called in a thread, runs the build with an id to its end.
         """
         self._engine = jobs_engine(database)
         self._executor = executor
@@ -67,11 +62,8 @@ class BuildJobs:
         )
 
     def ensure(self, build_id: str, attempts: int) -> None:
-        """Make sure that a build which has not ended has a job that is waiting or running. Blocks.
-
-        Args:
-            build_id: Of the build.
-            attempts: How often it was begun: a job that has failed is followed by another one.
+        """Make sure that a build which has not ended has a job that is waiting or running. Blocks. `attempts` says how
+        often it was begun: a job that has failed is followed by another one.
         """
         found = DBOS.list_workflows(workflow_id_prefix=build_id, load_input=False, load_output=False)
         if any(job.status in _PENDING for job in found):

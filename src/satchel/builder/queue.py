@@ -81,7 +81,6 @@ class BuildQueue:
     """
 
     def __init__(self, database: Database, *, clock: Clock, user_id: str) -> None:
-        """Use an open database."""
         self._database = database
         self._clock = clock
         self._user = user_id

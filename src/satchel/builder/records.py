@@ -45,7 +45,6 @@ class Build:
 
     Attributes:
         capability_id: The entry in the catalogue.
-        name: The capability's name.
         task: What the Builder's model is told.
         asked_by: The session that asked for it, or "".
         session_id: The session in which it is built; its log is the build's whole story.

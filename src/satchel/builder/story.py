@@ -32,7 +32,6 @@ class Story:
     """
 
     def __init__(self) -> None:
-        """Start with an empty log."""
         self.conversation = Conversation()
         self.rounds = 0
         self.used_s = 0.0

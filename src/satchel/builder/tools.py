@@ -20,7 +20,7 @@ from satchel.capabilities.records import Access
 from satchel.clock import Clock
 from satchel.errors import NotFound, UsageError
 from satchel.sandbox.port import CommandResult, Status
-from satchel.tools import Effect, FunctionTool, Tool, ToolContext, ToolResult, ToolSpec
+from satchel.tools import Effect, Tool, ToolContext, ToolResult, function_tool
 
 __all__ = ["BuildTools"]
 
@@ -439,19 +439,13 @@ def _tool(
 ) -> Tool:
     """Make a tool; calls of `ordered` tools of one round run one after the other."""
     effects = (Effect(resource="build", writes=True),) if ordered else ()
-    return FunctionTool(
-        spec=ToolSpec(
-            name=name,
-            description=description,
-            input_schema={
-                "type": "object",
-                "properties": dict(properties),
-                "required": list(required),
-                "additionalProperties": False,
-            },
-            timeout_s=timeout_s,
-            repeatable=repeatable,
-        ),
-        function=function,
-        effects_of=lambda _input, _context: effects,
+    return function_tool(
+        function,
+        name=name,
+        description=description,
+        properties=properties,
+        required=required,
+        effects=lambda _input, _context: effects,
+        timeout_s=timeout_s,
+        repeatable=repeatable,
     )

@@ -48,9 +48,7 @@ class BuildWorker:
 
     Attributes:
         waiting: The builds that a worker can go on with. Adopts requests that have no build yet.
-        build: Runs one build to its end.
         executor: A name for this process, never used twice.
-        workers: How many builds may run at the same time.
         tell: Says what happens, for a log.
     """
 
@@ -62,11 +60,7 @@ class BuildWorker:
     tell: Callable[[str], None]
 
     async def run(self, *, once: bool, patience: int = _PATIENCE) -> WorkerReport:
-        """Work until nothing is left (`once`), or until it is cancelled.
-
-        Args:
-            once: End when there has been nothing to do for a while.
-            patience: How many looks without anything to do that is.
+        """Work until there was nothing to do for `patience` looks (`once`), or until it is cancelled.
 
         Raises:
             StorageError: The database failed.

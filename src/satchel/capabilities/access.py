@@ -12,12 +12,7 @@ __all__ = ["approval_text", "is_private", "network_of", "sentences"]
 
 
 def sentences(access: Access, *, name: str = "It") -> tuple[str, ...]:
-    """One sentence for each thing that a capability may reach.
-
-    Args:
-        access: What it may reach.
-        name: The subject of the sentences.
-    """
+    """One sentence for each thing that a capability may reach. `name` is their subject."""
     said = [f"{name} may connect to {_host_in_words(host)}." for host in access.network]
     said += [
         f"{name} may {_called_in_words(called)}, and give it what it was given." for called in access.calls

@@ -20,11 +20,7 @@ _OWN = "cap_"
 
 @dataclass(frozen=True, slots=True)
 class Allowances:
-    """The permission rules, as far as they are about whole capabilities: `cap_weather_lookup`, `cap_*`.
-
-    Attributes:
-        rules: All rules of the settings.
-    """
+    """The permission rules, as far as they are about whole capabilities: `cap_weather_lookup`, `cap_*`."""
 
     rules: Sequence[PermissionRule] = ()
 

@@ -24,12 +24,7 @@ _UNIX: Final = 3
 
 
 def pack(files: Mapping[str, bytes], *, folder: str = "") -> bytes:
-    """The files as a zip archive.
-
-    Args:
-        files: By their paths.
-        folder: The folder in the archive that they are in; "" puts them at its top.
-    """
+    """The files as a zip archive. In the archive they are in `folder`; "" puts them at its top."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
         for path in sorted(files):

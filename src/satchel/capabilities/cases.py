@@ -48,7 +48,6 @@ class Case:
 
     Attributes:
         name: For messages; unique.
-        expect: See the module.
         network: It needs the hosts of the manifest.
     """
 
@@ -110,12 +109,8 @@ def parse_cases(text: str) -> tuple[Case, ...]:
 
 
 def judge(case: Case, *, result: str | None, complaint: str) -> str:
-    """Compare what came of a case with what it expects.
-
-    Args:
-        case: What is expected.
-        result: What `run` returned, or None if it was refused or failed.
-        complaint: Why, if it was.
+    """Compare what came of a case with what it expects. `result` is what `run` returned; None if it was refused or
+    failed, which `complaint` explains.
 
     Returns:
         "" if the case passed, otherwise the reason.

@@ -138,7 +138,6 @@ class Catalogue:
     Wherever a capability is named, its id, its name and its tool's name (`cap_…`) are accepted.
 
     Attributes:
-        folder: Where the folders of all capabilities are.
         returned: What the database had lost when this was opened.
     """
 
@@ -300,12 +299,8 @@ class Catalogue:
         return False
 
     async def difference(self, name: str, before: int, after: int | None) -> str:
-        """A unified diff of two versions as they were registered.
-
-        Args:
-            name: Of the capability.
-            before: A version.
-            after: Another one; None compares with the folder of `before`, which the user may have edited.
+        """A unified diff of two versions as they were registered. With one version, the difference is that from it to
+        its folder, which the user may have edited.
 
         Raises:
             NotFound: There is no such capability or version.
@@ -350,13 +345,7 @@ class Catalogue:
         return await self._database.read(lambda connection: _approved(connection, capability.id))
 
     async def runs(self, name: str, *, limit: int = 20, failed: bool = False) -> tuple[Run, ...]:
-        """The newest runs of a capability, newest first; the last 200 are kept.
-
-        Args:
-            name: Of the capability.
-            limit: At most so many.
-            failed: Only those that failed.
-        """
+        """The newest runs of a capability, or those that failed, newest first; the last 200 are kept."""
         capability = await self.get(name)
         query = (
             select(capability_runs)
@@ -422,11 +411,7 @@ class Catalogue:
         self, wanted: Wanted, *, provenance: Provenance, reasons: Sequence[str] = ()
     ) -> Capability:
         """Make an entry without a build, for a version that exists already. It is "proposed" until one is registered.
-
-        Args:
-            wanted: Its name, description and schema.
-            provenance: Who makes it.
-            reasons: Why it can't become a version as it is. Then it is "failed", and `request` opens a build of it.
+        With `reasons` why it can't become a version as it is, it is "failed", and `request` opens a build of it.
 
         Raises:
             UsageError: The name is not acceptable, or taken.
@@ -467,12 +452,7 @@ class Catalogue:
     async def fail(self, name: str, reasons: Sequence[str], *, build_id: str = "") -> Capability:
         """Close a build without a version. A capability that has versions keeps its status; a new one is "failed".
 
-        A closed build can't register a version any more.
-
-        Args:
-            name: Of the capability.
-            reasons: Why, one sentence each.
-            build_id: Close only this build; "" closes any.
+        A closed build can't register a version any more. With a `build_id`, only this build is closed.
 
         Raises:
             NotFound: There is no such capability.

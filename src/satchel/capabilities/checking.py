@@ -43,10 +43,8 @@ class Registration:
     """A version that was registered.
 
     Attributes:
-        capability: The entry after that.
         number: The version; it is active, or waits for approval.
         is_active: Whether it is.
-        checks: How its cases went.
         to_approve: What it wants to reach and nobody has approved.
     """
 
@@ -62,7 +60,6 @@ class Tested:
     """The result of a test.
 
     Attributes:
-        checks: How each case went.
         adopted: The number of the version that the user's edits became, or 0.
     """
 
@@ -91,11 +88,6 @@ class Registrar:
 
     async def register(self, name: str, draft: Draft, *, provenance: Provenance) -> Registration:
         """Check a draft and register it as a new version. What a rule of the user's allows it to reach is approved.
-
-        Args:
-            name: Of the capability, which exists.
-            draft: What the version is made of.
-            provenance: Who made it.
 
         Raises:
             UsageError: It was refused; nothing was registered. The message lists everything that is wrong.

@@ -9,12 +9,8 @@ __all__ = ["difference"]
 
 
 def difference(before: Mapping[str, bytes], after: Mapping[str, bytes], *, names: tuple[str, str]) -> str:
-    """A unified diff of all files, by path; "" if they are the same.
-
-    Args:
-        before: Files by their paths.
-        after: Files by their paths.
-        names: What both are called in the headings, such as "v1" and "v2".
+    """A unified diff of all files, by path; "" if they are the same. `names` are what both are called in the headings,
+    such as "v1" and "v2".
     """
     parts: list[str] = []
     for path in sorted({*before, *after}):

@@ -35,7 +35,6 @@ class Given:
     """What is known of a program.
 
     Attributes:
-        name: The name that the capability gets.
         draft: What a version is made of; a description, schema or cases that are missing are empty.
         missing: What has to be written before it can be a capability, in words.
         files: All files, by their paths.
@@ -54,11 +53,8 @@ class Given:
 
 
 def given_of(files: Mapping[str, bytes], *, called: str) -> Given | None:
-    """Read the files of a folder; None if they are a capability, an Agent Skill, or no program.
-
-    Args:
-        files: By their paths.
-        called: The name of the folder, which serves where its files give no name.
+    """Read the files of a folder; None if they are a capability, an Agent Skill, or no program. The name of the folder
+    serves where its files give none.
 
     Raises:
         UsageError: The name can't be that of a capability.

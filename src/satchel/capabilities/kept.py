@@ -97,12 +97,8 @@ class _State:
 
 
 def keep(connection: Connection, folder: Path, id: str = "") -> None:
-    """Write the record of a capability as the rows are now, or take it away if there is none any more.
-
-    Args:
-        connection: In the transaction that changes it.
-        folder: `SATCHEL_HOME/capabilities`.
-        id: Of the capability; "" if it has no version yet.
+    """Write the record of a capability as the rows are now, or take it away if there is none any more. `connection` is
+    in the transaction that changes it.
 
     Raises:
         StorageUnwritable: The disk is full, or the folder is read-only.
@@ -125,12 +121,8 @@ def is_behind(connection: Connection, folder: Path) -> bool:
 
 
 def take_back(connection: Connection, folder: Path, *, now: datetime) -> tuple[Returned, ...]:
-    """Make the rows as the records are where these are newer, and write the others anew.
-
-    Args:
-        connection: In a transaction.
-        folder: `SATCHEL_HOME/capabilities`.
-        now: The time.
+    """Make the rows as the records are where these are newer, and write the others anew. `connection` is in a
+    transaction.
 
     Returns:
         What came back, by name. A capability of which no version's files are there does not.

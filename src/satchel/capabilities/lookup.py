@@ -51,13 +51,6 @@ class Lookup:
     def __init__(
         self, catalogue: Catalogue, database: Database, *, embedder: Embedder | Literal["none"] | str
     ) -> None:
-        """Read nothing yet.
-
-        Args:
-            catalogue: What is searched.
-            database: Where vectors are kept.
-            embedder: "none" searches by words only.
-        """
         self._catalogue = catalogue
         self._database = database
         self._embedder = None if isinstance(embedder, str) else embedder
@@ -72,12 +65,8 @@ class Lookup:
     async def search(
         self, query: str, *, limit: int = 5, statuses: Sequence[CapabilityStatus] = ("active",)
     ) -> tuple[FoundCapability, ...]:
-        """The capabilities that fit, best first. A query that is a name, or a tool's name, gives that one first.
-
-        Args:
-            query: Words, a sentence or a name.
-            limit: At most so many.
-            statuses: Only capabilities with one of these.
+        """The capabilities that fit, best first. A query that is a name, or a tool's name, gives that one first. With
+        `statuses`, only capabilities with one of these.
         """
         await self._refresh()
         name = query.strip().casefold()

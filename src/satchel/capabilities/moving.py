@@ -46,8 +46,6 @@ class Review:
     """What an import would bring. Nothing has been changed or run.
 
     Attributes:
-        package: The files.
-        source: Where they come from.
         access: What it wants to reach that is not approved, and one sentence for each.
         sentences: See `access`.
         replaces: The capability of this name, which gets a new version; None if there is none.
@@ -68,7 +66,6 @@ class Mover:
     """Exports and imports the capabilities of one catalogue."""
 
     def __init__(self, catalogue: Catalogue, registrar: Registrar) -> None:
-        """Take what it works with."""
         self._catalogue = catalogue
         self._registrar = registrar
 

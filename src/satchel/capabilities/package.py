@@ -147,15 +147,7 @@ class Package:
 def make_package(
     name: str, version: int, draft: Draft, *, provenance: Provenance, created_at: datetime, now: datetime
 ) -> Package:
-    """Make the files of a version.
-
-    Args:
-        name: The capability's name.
-        version: From 1.
-        draft: What it is made of.
-        provenance: Who made it.
-        created_at: When the capability was created.
-        now: When this version is made.
+    """Make the files of a version, whose number is from 1.
 
     Raises:
         UsageError: The draft is not acceptable. The message says everything that is wrong, one sentence each.

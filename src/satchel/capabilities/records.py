@@ -131,9 +131,6 @@ class Provenance:
 
     Attributes:
         made_by: "builder", "user" (edited by hand) or "import".
-        build_id: The build, or "".
-        session_id: The session that asked for it, or "".
-        model: The model that wrote it, or "".
         source: The imported file or folder, or "".
     """
 
@@ -168,14 +165,12 @@ class Capability:
     """An entry of the catalogue.
 
     Attributes:
-        id: A UUID.
         name: See `check_name`; unique.
         description: One line.
         version: The active version, or 0 if no version is active.
         input_schema: JSON Schema of type "object".
         output_schema: JSON Schema of the result as JSON; {} if the result is text.
         requirements: Python packages, as in requirements.txt.
-        path: The folder of its versions.
         build_id: The build that is open, or "". A capability that is active can be built anew.
         reasons: Why the last build failed.
         access: What the active version may reach; all of it is approved.
@@ -215,11 +210,9 @@ class Version:
     """One version of a capability.
 
     Attributes:
-        number: From 1.
         status: "ready" may become active; "proposed" waits for the user's approval; "failed" did not pass its cases
             after that.
         sha256: The digest of its manifest.json, which holds the digests of the other files.
-        folder: Where its files are.
         checks: The results of its cases, as `cases.result_to_json` gives them.
         reasons: Why it is not ready.
     """

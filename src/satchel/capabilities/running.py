@@ -139,12 +139,10 @@ class _Chain:
 
     Attributes:
         names: The capabilities that wait for each other, the first one first.
-        made: All calls so far.
         untried: Those that were not made because they may change something, whoever wanted to.
         until_s: When the first one's time is over.
         trial: Where those that are called keep their files while a version is tried out, instead of the user's; None
             if it is used.
-        session_id: The session for which it runs, or "".
     """
 
     names: tuple[str, ...]
@@ -162,7 +160,6 @@ class Outcome(RunResult):
     Attributes:
         status: As of a run; "bad_input" if the schema or the code refused the input; "missing_secret" if a secret that
             it needs has no value.
-        version: The version that ran.
         edited: Its files are not those that were registered: the user has edited them.
         failing: It has failed three times in a row with this run.
         calls: The capabilities that it called, in order, with those that these called.
@@ -209,10 +206,7 @@ class Runner:
     """Runs the capabilities of one catalogue.
 
     Attributes:
-        catalogue: Where the capabilities are.
         sandbox: Gives the sandbox; raises `NoSandbox` if there is none. Called for each run.
-        layers: Gives the packages.
-        secret: Gives the values of secrets.
         clean: Removes what looks like a secret from a text that is recorded; None records it as it is.
         may_call: Raises `Refused` if the rules don't let another capability call this one.
         outside: Calls what is no capability; None where that can't be done.
@@ -497,11 +491,8 @@ class Runner:
 
     @contextmanager
     def lend(self, name: str, hosts: Sequence[str]) -> Iterator[Broker]:
-        """The broker for code that is tried out before it is registered.
-
-        Args:
-            name: Of the capability.
-            hosts: What the user has allowed it; see `Access`.
+        """The broker for code that is tried out before it is registered. `hosts` is what the user has allowed it; see
+        `Access`.
         """
         job = _Job(
             name=name,

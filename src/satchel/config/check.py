@@ -142,10 +142,6 @@ def _check_section(
 def check_mcp_server(server: McpServerSettings, where: str) -> None:
     """Check an entry as a whole: its name, and that it has either a program or an address.
 
-    Args:
-        server: The entry.
-        where: Its place, for the error message.
-
     Raises:
         ConfigError: It is not allowed.
     """
@@ -293,12 +289,7 @@ def _check_form(setting: Setting, value: str, where: Callable[[], str]) -> None:
 
 
 def check_provider_alone(value: str, models: Mapping[str, str], where: Callable[[], str]) -> None:
-    """Check a value of one of `MODEL_KEYS` that may name only a provider.
-
-    Args:
-        value: The value.
-        models: The default models, by provider.
-        where: As in `check_value`.
+    """Check a value of one of `MODEL_KEYS` that may name only a provider. `models` are the default models, by provider.
 
     Raises:
         ConfigError: It names only a provider, and that has no default model or doesn't exist.
@@ -315,12 +306,7 @@ def _not_a_model(value: str, where: Callable[[], str]) -> ConfigError:
 
 
 def check_provider(model: str, known: Iterable[str], where: Callable[[], str]) -> None:
-    """Check that the provider of a model exists.
-
-    Args:
-        model: "provider:model", "none" or "".
-        known: The names of the providers that exist.
-        where: As in `check_value`.
+    """Check that the provider of a model exists. The model is "provider:model", "none" or "".
 
     Raises:
         ConfigError: There is no such provider; the message lists those that exist, and says how to add one.

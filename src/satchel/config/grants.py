@@ -31,11 +31,8 @@ class Grant:
 
 
 def grants_of(content: ProjectContent, before: TrustRecord | None = None) -> tuple[Grant, ...]:
-    """Everything that trusting a project allows: settings, servers, rules, tools, instructions.
-
-    Args:
-        content: What the project brings now.
-        before: What it brought when the user trusted it, or None if they never did.
+    """Everything that trusting a project allows: settings, servers, rules, tools, instructions. `before` is what it
+    brought when the user trusted it; None if they never did.
 
     Raises:
         ConfigError: Its settings are invalid; the message names file, line and key.

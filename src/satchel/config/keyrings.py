@@ -15,14 +15,9 @@ _SERVICE = "satchel"
 
 
 class KeyringStore:
-    """The system's keyring, through the package `keyring`: texts by name. Every method may raise `StorageError`.
-
-    Attributes:
-        name: What users call it.
-    """
+    """The system's keyring, through the package `keyring`: texts by name. Every method may raise `StorageError`."""
 
     def __init__(self, backend: Any) -> None:
-        """Take a back end of that package."""
         self._backend = backend
         self.name = str(getattr(backend, "name", "keyring"))
 

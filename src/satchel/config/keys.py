@@ -40,13 +40,7 @@ class StoredKeys(Mapping[str, str]):
     """
 
     def __init__(self, known: Mapping[str, str], in_keyring: Mapping[str, str], home: Path) -> None:
-        """Nothing is read.
-
-        Args:
-            known: Keys that are known.
-            in_keyring: The names of the keyrings with the others, by the variables.
-            home: SATCHEL_HOME.
-        """
+        """Nothing is read. `in_keyring` has the names of the keyrings with the other keys, by their variables."""
         self.in_keyring = in_keyring
         self._known = known
         self._home = home

@@ -182,9 +182,6 @@ def _secrets(
 def own_rules(path: Path) -> tuple[PermissionRule, ...]:
     """The permission rules in the user's own settings file as it is now; none if there is no file.
 
-    Args:
-        path: `Settings.config_path`.
-
     Raises:
         ConfigError: The file is invalid.
     """
@@ -237,12 +234,7 @@ class _Found:
         self.sources[key] = source
 
     def read_file(self, file: TomlFile, *, project: Path | None = None) -> None:
-        """Read a file, overriding the values read so far.
-
-        Args:
-            file: The parsed file.
-            project: The project that it belongs to, or None for the user's file.
-        """
+        """Read a file, overriding the values read so far. Without a project, it is the user's file."""
         checked = list(check_tables(file.tables, file.where))
         for name in file.tables.get("mcp_servers", {}):
             # An entry in a nearer file is a different server: it inherits nothing, least of all secrets.

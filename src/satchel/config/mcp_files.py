@@ -188,11 +188,8 @@ def _ours(value: Any) -> Any:
 
 
 def add_mcp_servers(path: Path, servers: tuple[McpServerSettings, ...]) -> tuple[str, ...]:
-    """Add entries to a settings file. An entry whose name the file has already is left unchanged.
-
-    Args:
-        path: The file, such as `Settings.config_path`; created if it doesn't exist.
-        servers: What to add.
+    """Add entries to a settings file. An entry whose name the file has already is left unchanged. The file is created
+    if it doesn't exist.
 
     Returns:
         The names that were added.

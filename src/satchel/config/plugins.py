@@ -61,10 +61,8 @@ class Plugin:
 
     Attributes:
         name: The package's, as pip writes it.
-        version: The installed one.
         digest: SHA-256 over the paths and contents of its files, in hexadecimal.
         state: "changed": it was enabled in another version, or with other files.
-        entries: Its entry points.
     """
 
     name: str
@@ -81,10 +79,6 @@ def find_plugins(home: Path) -> tuple[Plugin, ...]:
 
 def enable(home: Path, name: str) -> Plugin:
     """Let a plugin be loaded from now on, as it is.
-
-    Args:
-        home: SATCHEL_HOME.
-        name: See `Plugin`.
 
     Raises:
         NotFound: No such plugin is installed.

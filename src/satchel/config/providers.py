@@ -76,10 +76,8 @@ _BUILTIN: Final = (
 
 
 def builtin_providers(environ: Mapping[str, str]) -> dict[str, ProviderSettings]:
-    """The built-in providers by name, with addresses from the usual environment variables where those are set.
-
-    Args:
-        environ: ANTHROPIC_BASE_URL, OPENAI_BASE_URL and OLLAMA_HOST are read.
+    """The built-in providers by name, with addresses from the usual environment variables where those are set. Read are
+    ANTHROPIC_BASE_URL, OPENAI_BASE_URL and OLLAMA_HOST.
     """
     providers = {provider.name: provider for provider in _BUILTIN}
     for name, variable in BASE_URL_VARIABLES.items():

@@ -30,7 +30,6 @@ class Setting:
         default: None for an optional key (`optional`).
         low: The lowest allowed value; `high` is the highest.
         choices: All allowed values, or () if any value is allowed.
-        doc: The documentation.
     """
 
     key: str

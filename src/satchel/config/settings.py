@@ -805,10 +805,8 @@ class Settings:
         return self.memory.enabled and self.memory.capture
 
     def secret(self, env_name: str) -> str | None:
-        """The value of an environment variable, including those that started processes don't get.
-
-        Args:
-            env_name: The variable's name, such as a provider's `env_api_key`; for "", the result is None.
+        """The value of an environment variable, including those that started processes don't get. For the name "", it
+        is None.
 
         Returns:
             The value without surrounding white space, or None if it is not set or empty.

@@ -69,7 +69,6 @@ class ProjectContent:
     Attributes:
         settings: Its parsed settings file, or None.
         instructions: The text of its AGENTS.md, or "" if there is none or it is too long.
-        record: The hashes of all this.
     """
 
     folder: Path
@@ -136,12 +135,8 @@ def trust_record(home: Path, folder: Path) -> TrustRecord | None:
 
 
 def trust(home: Path, folder: Path, content: ProjectContent | None = None) -> None:
-    """Trust a project folder: its settings, tools and `AGENTS.md` are used from now on.
-
-    Args:
-        home: SATCHEL_HOME.
-        folder: The project's folder.
-        content: What the user reviewed; None reads what is there now.
+    """Trust a project folder: its settings, tools and `AGENTS.md` are used from now on. `content` is what the user
+    reviewed; None reads what is there now.
 
     Raises:
         ConfigError: The list, or the project's settings file, can't be read.

@@ -114,11 +114,8 @@ def _put(document: Any, parts: list[str], value: Any) -> None:
 
 
 def add_permission(path: Path, rule: PermissionRule) -> None:
-    """Append a permission rule as a `[[permissions]]` table, unless the file has it already.
-
-    Args:
-        path: The file, such as `Settings.config_path`; created if it doesn't exist.
-        rule: The rule.
+    """Append a permission rule as a `[[permissions]]` table, unless the file has it already. The file is created if it
+    doesn't exist.
 
     Raises:
         ConfigError: The file is invalid, or the rule would make it so; it is unchanged.
@@ -170,12 +167,8 @@ def remove_permission(path: Path, rule: PermissionRule) -> None:
 
 
 def write_initial(path: Path, values: Mapping[str, object], *, providers: Iterable[str] = ()) -> Path:
-    """Write the first settings file, as the first start does.
-
-    Args:
-        path: `Settings.config_path`; must not exist.
-        values: By dotted key; None values are left out.
-        providers: As in `set_value`.
+    """Write the first settings file, as the first start does. The file must not exist. Values are by dotted key, and
+    None is left out.
 
     Returns:
         `path`.

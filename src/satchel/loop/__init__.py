@@ -22,7 +22,7 @@ from satchel.loop.pool import ToolPool
 from satchel.loop.prompt import Instructions, PrefixWatch, build_sub_agent_system, build_system
 from satchel.loop.tokens import TokenCounter, TokenEstimator
 from satchel.loop.toolbox import Toolbox
-from satchel.loop.turn import Standing, Surface, TurnInput, TurnOutcome, TurnRunner, TurnState, run_turn
+from satchel.loop.turn import Standing, Surface, TurnInput, TurnOutcome, TurnRunner, run_turn
 
 __all__ = [
     "AddContext",
@@ -61,6 +61,5 @@ __all__ = [
     "TurnInput",
     "TurnOutcome",
     "TurnRunner",
-    "TurnState",
     "Verdict",
 ]

@@ -58,15 +58,9 @@ async def read_answer(
     max_bytes: int,
     patience: Patience,
 ) -> None:
-    """Ask the model, emit what arrives, and store it in `answer`.
-
-    Args:
-        model: The model to ask.
-        request: The request.
-        answer: Filled while the answer streams.
-        emit: Receives the deltas, and a `Notice` for each retry and for a long silence.
-        max_bytes: The limit for text, thinking and arguments together; a longer answer is stopped.
-        patience: How long the model may send nothing.
+    """Ask the model, emit what arrives, and store it in `answer`. `emit` receives the deltas, and a `Notice` for each
+    retry and for a long silence. An answer whose text, thinking and arguments have more than `max_bytes` together is
+    stopped.
 
     Raises:
         ModelError: The model gave no complete answer, or sent nothing for too long.
@@ -175,11 +169,7 @@ def normalise(completion: Completion, *, taken: Set[str], prefix: str = "") -> C
 
     Blank text and results are removed, and so is thinking at the end, which no provider accepts back there. Calls get
     ids that are unique in the conversation. If the provider refused to continue the answer, its calls are removed.
-
-    Args:
-        completion: The answer as the model gave it.
-        taken: The ids of all earlier calls.
-        prefix: Begins the ids of the calls.
+    `taken` are the ids of all earlier calls; `prefix` begins those of these.
     """
     blocks: list[Block] = []
     used: set[str] = set()

@@ -53,7 +53,6 @@ class CallEnvironment(SessionContext):
 
     Attributes:
         pool: Threads for blocking functions, shared by the sessions of a process.
-        spill: See `Spill`.
     """
 
     tools: Toolbox
@@ -124,7 +123,6 @@ class RoundCall:
     )
 
     def __init__(self, block: ToolUseBlock) -> None:
-        """Begin with the block of the model's answer."""
         self.block = block
         self.tool: Tool | None = None
         self.action: Action | None = None

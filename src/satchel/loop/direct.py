@@ -50,18 +50,9 @@ async def run_call(
 ) -> ToolCallRecord:
     """Run one call that the user asks for, without a model; its events have round 0.
 
-    The user is not asked for permission, and the call may access everything that the user may.
-
-    Args:
-        name: The name of the tool.
-        input: The arguments.
-        call_id: An id that is unique in the session.
-        turn: The turn that the events name.
-        environment: Where the call runs; its gate and its roots are not used.
-        emit: See `Emit`; it decides whether anything is logged.
-        clock: Measures the duration.
-        limits: The limits for time and for the length of the result.
-        hooks: Called as in a turn.
+    The user is not asked for permission, and the call may access everything that the user may. The id is unique in the
+    session; `turn` is what the events name. Of the environment, the gate and the roots are not used. `emit` decides
+    whether anything is logged.
 
     Raises:
         NotFound: There is no such tool.
@@ -113,18 +104,8 @@ async def compact_now(
     hooks: Sequence[Hook] = (),
     read_file: FileReader | None = None,
 ) -> Compaction | None:
-    """Replace older messages with a summary, between two turns.
-
-    Args:
-        conversation: Of the session; it is changed.
-        model: Writes the summary.
-        emit: See `Emit`.
-        estimator: Of the session.
-        limits: The time that a hook and a write may take, and how long the model may send nothing.
-        focus: What the summary should keep above all.
-        session_id: For the request.
-        hooks: See the request for the summary.
-        read_file: See `compact`.
+    """Replace older messages with a summary, between two turns. The conversation is changed. `focus` is what the
+    summary should keep above all.
 
     Returns:
         What was done; None where there is nothing to leave out.

@@ -62,11 +62,7 @@ class Emitter:
         """Emit events in this order. When this returns, those that must be durable are.
 
         A write that has begun is finished even if the turn is cancelled meanwhile, so that the log and the conversation
-        in memory agree.
-
-        Args:
-            events: Any number of events.
-            limit_s: Seconds that the write may take; None uses the usual limit.
+        in memory agree. `limit_s` is for the write; None uses the usual limit.
 
         Raises:
             StorageUnwritable: The write took longer than the limit.

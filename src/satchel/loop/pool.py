@@ -36,11 +36,7 @@ class ToolPool:
     """
 
     def __init__(self, workers: int = 16) -> None:
-        """Create the pool; threads are started when they are needed.
-
-        Args:
-            workers: The number of threads; at least 1.
-        """
+        """Create the pool; threads are started when they are needed. There is at least one worker."""
         self._free = anyio.Semaphore(workers, fast_acquire=True)
         self._idle: list[SimpleQueue[Callable[[], None] | None]] = []
         """What each idle thread waits for: its next job, or None to end."""

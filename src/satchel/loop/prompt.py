@@ -91,7 +91,6 @@ class PrefixWatch:
     """
 
     def __init__(self) -> None:
-        """Begin without a request."""
         self._last: ModelRequest | None = None
 
     def restart(self) -> None:

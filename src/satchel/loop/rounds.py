@@ -59,7 +59,6 @@ class Repeats:
     """Detects a model that makes the same call with the same result, round after round, or goes round in circles."""
 
     def __init__(self) -> None:
-        """Begin without a call."""
         self._stale, self._repeated = _Rounds(), _Rounds()
         self._made: set[str] = set()
         self._streaks: dict[str, tuple[int, int]] = {}
@@ -75,14 +74,7 @@ class Repeats:
         return self._repeated.number
 
     def count(self, round: int, tool: str, input: Any, result: str) -> int:
-        """Record a call, and return in how many rounds in a row, this one included, it gave this result.
-
-        Args:
-            round: The number of the round.
-            tool: The name of the tool.
-            input: The input, as JSON data.
-            result: The result as the model gets it.
-        """
+        """Record a call, and return in how many rounds in a row, this one included, it gave this result."""
         call, key = _digest(tool, input), _digest(tool, input, result)
         last, streak = self._streaks.get(key, (0, 0))
         self._stale.note(round, is_new=not streak)
@@ -219,11 +211,8 @@ class Round:
         return [call for call in self._calls if call.text is None and not call.is_for_caller]
 
     def close(self, *, running: str, waiting: str) -> list[Event]:
-        """End a round that was stopped in the middle.
-
-        Args:
-            running: The result of a call that had started.
-            waiting: The result of a call that had not.
+        """End a round that was stopped in the middle. `running` is the result of a call that had started, `waiting` of
+        one that had not.
 
         Returns:
             The events that say so.

@@ -29,12 +29,8 @@ class Toolbox:
         deferred: Sequence[Tool] = (),
         definitions: Sequence[ToolDefinition] | None = None,
     ) -> None:
-        """Take the tools.
-
-        Args:
-            tools: Those that a model is told of.
-            deferred: Those that it has to look for; they can be called all the same.
-            definitions: What a model is told instead of the definitions of `tools`: those that it was told before.
+        """A model has to look for those that are `deferred`. `definitions` is what it is told instead of those of
+        `tools`: what it was told before.
 
         Raises:
             UsageError: Two have the same name.

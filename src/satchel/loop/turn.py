@@ -8,7 +8,6 @@ import asyncio
 import traceback
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
-from enum import Enum
 from typing import TypeAlias
 
 import anyio
@@ -56,13 +55,16 @@ from satchel.messages import (
 )
 from satchel.models.port import ChatModel, Completion, FileReader, ModelRequest
 
-__all__ = ["Standing", "Surface", "TurnInput", "TurnOutcome", "TurnRunner", "TurnState", "run_turn"]
+__all__ = ["Standing", "Surface", "TurnInput", "TurnOutcome", "TurnRunner", "run_turn"]
 
 Surface: TypeAlias = Callable[[Sequence[Message]], Awaitable[MemorySurfaced | None]]
 """Searches memory for what fits the newest messages that hold words, the user's last; None if nothing does."""
 
 Standing: TypeAlias = Callable[[], Awaitable[Sequence[MemorySurfaced]]]
 """What stands before the model whatever is said, profile and agenda, where it is not there yet."""
+
+_Step: TypeAlias = Callable[[], Awaitable["_Step | None"]]
+"""A step of a turn, which returns the next one; None after the last."""
 
 _SURFACE_MESSAGES = 3
 """Messages that memory searches with: it weighs the last three (see `MemoryStore.surface`)."""
@@ -71,31 +73,6 @@ _RESULTS_PART = 0.3
 newest round."""
 _DEFAULT_LIMITS = TurnLimits()
 _DEFAULT_SAMPLING = Sampling()
-
-
-class TurnState(Enum):
-    """Where a turn stands."""
-
-    STARTING = "starting"
-    """The message is logged; memory and hooks add to it."""
-    PREPARING = "preparing"
-    """Limits and budgets are checked; room is made in the window."""
-    ASKING = "asking"
-    """The model answers."""
-    CALLING = "calling"
-    """The calls in its answer run."""
-    ENDING = "ending"
-    """The way in which the turn ends is logged."""
-    ENDED = "ended"
-
-
-_NEXT = {
-    TurnState.STARTING: {TurnState.PREPARING, TurnState.CALLING, TurnState.ENDING},
-    TurnState.PREPARING: {TurnState.ASKING, TurnState.ENDING},
-    TurnState.ASKING: {TurnState.ASKING, TurnState.CALLING, TurnState.ENDING},
-    TurnState.CALLING: {TurnState.PREPARING, TurnState.ENDING},
-    TurnState.ENDING: {TurnState.ENDED},
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,24 +104,14 @@ class TurnInput:
     Attributes:
         message: The user's message. If calls wait for the caller (`Conversation.calls_for_caller`), it brings their
             results, with or without words. None resumes the newest turn, which the program left unfinished.
-        conversation: The session's conversation, which the turn extends.
         turn: The number of the turn, from 1.
-        model: The model that answers.
         system: See `build_system`; the same in all turns of a session.
-        environment: Where calls run.
-        emit: See `Emit`.
-        clock: Measures durations.
         inbox: The ids of the posts that the message delivers.
-        limits: See `TurnLimits`.
-        sampling: See `Sampling`.
         budget: None means no limit.
         surface: None means no memory.
         standing: Asked before `surface`; None means nothing.
         is_guests: Somebody else than the user writes: the model is sent nothing of what memory added before.
         hooks: Called in this order.
-        estimator: The session's estimator.
-        watch: The session's watch.
-        read_file: Reads the files that the user attached.
         refresh: Called before each request. It takes words out of the conversation that were forgotten meanwhile.
         call_prefix: Begins the ids of the calls: of several conversations in one session, each has its own.
     """
@@ -201,7 +168,7 @@ class TurnRunner:
         )
         self._hooks = HookChain(inputs.hooks, emitter=self._emitter, limit_s=inputs.limits.hook_timeout_s)
         self._scope = anyio.CancelScope()
-        self._state = TurnState.STARTING
+        self._has_ended = False
 
         self._started_s = 0.0
         self._rounds = 0
@@ -231,12 +198,7 @@ class TurnRunner:
     @property
     def outcome(self) -> TurnOutcome | None:
         """The outcome, or None before the end: for a caller that was cancelled while waiting for `run`."""
-        return self._outcome() if self._state is TurnState.ENDED else None
-
-    @property
-    def state(self) -> TurnState:
-        """Where the turn stands."""
-        return self._state
+        return self._outcome() if self._has_ended else None
 
     def cancel(self) -> None:
         """Stop the turn; `run` then returns an outcome with the status "cancelled". Call it on the event loop only."""
@@ -262,29 +224,21 @@ class TurnRunner:
         except Exception as error:  # noqa: BLE001
             await self._close_failed(error)
         else:
-            if self._state is not TurnState.ENDED:
+            if not self._has_ended:
                 await self._close_cancelled()
         return self._outcome()
 
     async def _drive(self) -> None:
-        steps = {
-            TurnState.STARTING: self._start,
-            TurnState.PREPARING: self._prepare,
-            TurnState.ASKING: self._ask,
-            TurnState.CALLING: self._call,
-            TurnState.ENDING: self._end,
-        }
-        while self._state is not TurnState.ENDED:
-            following = await steps[self._state]()
+        step: _Step | None = self._start
+        while step is not None:
+            step = await step()
             # A step may never have waited, so cancellation is checked between steps.
-            if following is not TurnState.ENDED and self._final is None:
+            if step is not None and self._final is None:
                 await checkpoint_if_cancelled()
-            assert following in _NEXT[self._state], f"{self._state} -> {following}"
-            self._state = following
 
     # Starting
 
-    async def _start(self) -> TurnState:
+    async def _start(self) -> _Step:
         if self._message is None:
             return await self._resume()
         question = self._conversation.question
@@ -300,9 +254,9 @@ class TurnRunner:
         await self._emitter(start)
         await self._sample_tokens(start.message.text)
         await self._add_context(start, recent)
-        return self._resume_call(start) if start.resumes else TurnState.PREPARING
+        return self._resume_call(start) if start.resumes else self._prepare
 
-    async def _resume(self) -> TurnState:
+    async def _resume(self) -> _Step:
         """Resume where the program stopped. What was logged is not done again."""
         before = self._conversation.turn
         assert before is not None
@@ -314,7 +268,7 @@ class TurnRunner:
         self._question = self._conversation.question
         if before.final is not None:
             self._final, self._final_is_out = before.final, True
-            return TurnState.ENDING
+            return self._end
         if answer is None and not before.has_context:
             await self._add_context(before.start, ())
         if self._question is not None:
@@ -331,12 +285,12 @@ class TurnRunner:
             await self._emitter(*(self._without_result(call, INTERRUPTED) for call in started))
         waiting = [call for call in is_open if call not in started]
         if answer is None:
-            return self._resume_call(before.start) if waiting else TurnState.PREPARING
+            return self._resume_call(before.start) if waiting else self._prepare
         if waiting:
             self._round = self._new_round(waiting, stop_reason=answer.stop_reason)
-            return TurnState.CALLING
+            return self._call
         if any(isinstance(block, ToolUseBlock) for block in answer.blocks):
-            return TurnState.PREPARING
+            return self._prepare
         return self._finish(answer.stop_reason, self._last_text)
 
     def _is_repeatable(self, call: ToolUseBlock) -> bool:
@@ -354,11 +308,11 @@ class TurnRunner:
             is_error=True,
         )
 
-    def _resume_call(self, start: TurnStart) -> TurnState:
+    def _resume_call(self, start: TurnStart) -> _Step:
         """Let the asking call resume with the answer; it gives the result."""
         asked = [call for call in self._conversation.open_calls if call.id == start.answers]
         self._round = self._new_round(asked, answer=start.message.text)
-        return TurnState.CALLING
+        return self._call
 
     async def _add_context(self, start: TurnStart, recent: Sequence[Message]) -> None:
         """Let memory and the hooks add to the message. `recent` are the messages before it."""
@@ -381,7 +335,7 @@ class TurnRunner:
 
     # Preparing
 
-    async def _prepare(self) -> TurnState:
+    async def _prepare(self) -> _Step:
         if self._rounds >= self._limits.max_rounds:
             text = closing.rounds_text(self._limits.max_rounds, self._steps, self._last_steps)
             return self._decide("limit", text)
@@ -393,7 +347,7 @@ class TurnRunner:
         # If the last compaction could not make the history smaller, another one can't either until it has grown.
         if window is not None and tokens > window * self._limits.compact_at and self._has_grown:
             await self._make_room()
-        return TurnState.ASKING
+        return self._ask
 
     @property
     def _request_size(self) -> int:
@@ -455,7 +409,7 @@ class TurnRunner:
         if self._inputs.refresh is not None:
             await self._inputs.refresh()
 
-    async def _ask(self) -> TurnState:
+    async def _ask(self) -> _Step:
         await self._refresh()
         assert self._conversation.is_sendable
         sampling = self._inputs.sampling
@@ -512,7 +466,7 @@ class TurnRunner:
         except Exception as error:
             raise _JournalFailed(error) from error
 
-    async def _accept_answer(self, completion: Completion) -> TurnState:
+    async def _accept_answer(self, completion: Completion) -> _Step:
         self._rounds += 1
         self._has_overflowed = False
         if not completion.usage.estimated:
@@ -541,7 +495,7 @@ class TurnRunner:
             unstarted = f"Not started: {exceeded}"
             await self._emitter(*self._close_round(running=unstarted, waiting=unstarted))
             return self._decide("limit", closing.budget_text(exceeded, self._steps))
-        return TurnState.CALLING
+        return self._call
 
     def _record(self, completion: Completion) -> Assistant:
         self._spend(completion.usage)
@@ -582,7 +536,7 @@ class TurnRunner:
             refusal={calls[-1].id: closing.CUT_OFF} if stop_reason == "max_tokens" else None,
         )
 
-    def _finish(self, stop_reason: StopReason, text: str) -> TurnState:
+    def _finish(self, stop_reason: StopReason, text: str) -> _Step:
         """End the turn with an answer that has no calls."""
         match stop_reason:
             case "refusal":
@@ -598,16 +552,16 @@ class TurnRunner:
                 status: TurnStatus = "done" if self._steps else "failed"
                 return self._decide(status, closing.empty_text(self._model, self._steps))
 
-    async def _overflowed(self, error: ContextOverflow) -> TurnState:
+    async def _overflowed(self, error: ContextOverflow) -> _Step:
         """The history is too long for the model: make room and ask once more."""
         self._answer = None
         if not self._has_overflowed:
             self._has_overflowed = True
             if await self._make_room():
-                return TurnState.ASKING
+                return self._ask
         return await self._model_failed(error)
 
-    async def _model_failed(self, error: Exception) -> TurnState:
+    async def _model_failed(self, error: Exception) -> _Step:
         await self._emitter(*self._keep_partial(), self._failure("model", error))
         self._error = _as_ours(error)
         return self._decide("failed", closing.failure_text(error, self._model))
@@ -637,7 +591,7 @@ class TurnRunner:
 
     # Calling
 
-    async def _call(self) -> TurnState:
+    async def _call(self) -> _Step:
         round = self._round
         assert round is not None
         await round.run()
@@ -657,7 +611,7 @@ class TurnRunner:
             return self._decide("limit", closing.stale_text(self._repeats.stale, self._steps))
         if self._repeats.repeated >= self._limits.max_repeated:
             return self._decide("limit", closing.repeated_text(self._repeats.repeated, self._steps))
-        return TurnState.PREPARING
+        return self._prepare
 
     def _keep_results(self, round: Round) -> None:
         self._last_steps = round.steps
@@ -674,20 +628,20 @@ class TurnRunner:
 
     # Ending
 
-    def _decide(self, status: TurnStatus, text: str) -> TurnState:
+    def _decide(self, status: TurnStatus, text: str) -> _Step:
         self._final = Final(
             turn=self._inputs.turn, text=text, status=status, untrusted=self._conversation.untrusted
         )
-        return TurnState.ENDING
+        return self._end
 
-    async def _end(self) -> TurnState:
+    async def _end(self) -> None:
         final = self._final
         assert final is not None
         if self._hooks.hears_final:
             await self._emitter(*self._last_events(with_end=False))
             await self._hooks.final(final)
         await self._emitter(*self._last_events())
-        return TurnState.ENDED
+        self._has_ended = True
 
     def _last_events(self, *, with_end: bool = True) -> list[Event]:
         """The closing events that were not emitted yet."""
@@ -727,7 +681,7 @@ class TurnRunner:
                 events = []
             events += self._last_events()
             await self._emitter(*events, limit_s=self._limits.closing_timeout_s)
-            self._state = TurnState.ENDED
+            self._has_ended = True
         # A boundary: the turn stops even if the journal can't record how.
         except Exception as error:  # noqa: BLE001
             await self._close_failed(error)
@@ -756,7 +710,7 @@ class TurnRunner:
         # A boundary: the journal failed before, and the outcome says so.
         except Exception as again:  # noqa: BLE001
             self._error.add_note(f"Logging the end of the turn failed as well: {again}")
-        self._state = TurnState.ENDED
+        self._has_ended = True
 
     def _failure(self, part: str, error: Exception) -> Failure:
         expected = isinstance(error, SatchelError)

@@ -30,9 +30,6 @@ class AgentCall:
     """What became of a call.
 
     Attributes:
-        text: The result, or why there is none.
-        data: The same for programs, or None.
-        files: What came with it, with its bytes.
         unasked: The reason for which the user would have to be asked, where nobody could be; "" otherwise.
         rules: The permission rules that would have allowed the call, as texts.
     """
@@ -76,7 +73,6 @@ class AgentCalls:
     """Runs the calls of other agents, under the user's permission rules."""
 
     def __init__(self, parts: Parts, home: Home, tooling: Tooling) -> None:
-        """Look at nothing yet."""
         self._parts = parts
         self._home = home
         self._tooling = tooling
@@ -115,15 +111,8 @@ class AgentCalls:
     ) -> AgentCall:
         """Run a call, if the permission rules and the mode allow it.
 
-        Args:
-            tool: What is called.
-            input: Its arguments, unchecked.
-            permission: The tool as which the call is permitted: permission rules match its name.
-            agent: The name of the caller.
-            call_id: An id that is unique among the calls that run.
-            approver: Asks the user; None if nobody can be asked.
-            progress: Told how far the call is.
-            allow: Permission rules for this call; those that deny or ask are stronger.
+        Rules match the name of `permission`; those in `allow` are for this call, and weaker than those that deny or
+        ask. The input is unchecked, and `call_id` unique among the calls that run.
 
         Raises:
             Exception: What `approver` raised; nothing has run.

@@ -39,14 +39,8 @@ _MENTION: Final = re.compile(r'(?<!\S)@(?:"([^"\n]+)"|(\S+))')
 def attach(
     settings: Settings, paths: Sequence[Path], *, clock: Clock, follow: bool = True
 ) -> list[FileBlock]:
-    """Keep files for the next message; "-" is stdin. Blocks.
-
-    Args:
-        settings: Of the home.
-        paths: The files.
-        clock: Says when.
-        follow: Whether links are followed. Otherwise a path that leads through one is refused: a command in a box may
-            have put it there after the path was looked at.
+    """Keep files for the next message; "-" is stdin. Blocks. Without `follow`, a path that leads through a link is
+    refused: a command in a box may have put it there after the path was looked at.
 
     Raises:
         UsageError: A file can't be read, is empty or too long, or there are too many.
@@ -79,11 +73,8 @@ def dropped_in(pasted: str, *, draft: str) -> list[Path]:
     line, plain, quoted for a shell, or as addresses.
 
     Every other pasted text attaches none: one with paths among its words, one that names a hidden file or one in a
-    hidden folder, such as keys, and one that goes on with a word, a command or a line for the shell. Blocks.
-
-    Args:
-        pasted: The text.
-        draft: What has been written of the message.
+    hidden folder, such as keys, and one that goes on with a word, a command or a line for the shell. Blocks. `draft` is
+    what has been written of the message.
 
     Returns:
         Paths without links.

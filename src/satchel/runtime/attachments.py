@@ -15,7 +15,6 @@ class Attachments:
     """
 
     def __init__(self) -> None:
-        """Nothing is attached."""
         self.waiting = ""
 
     async def on_turn_start(self, start: TurnStart) -> AddContext | None:

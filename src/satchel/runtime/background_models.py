@@ -33,7 +33,6 @@ class BackgroundDay:
 
     Attributes:
         kinds: Calls and usage by purpose, in the order of `BACKGROUND`; those that did nothing are in it, too.
-        settings: The switch and the budget.
     """
 
     kinds: dict[str, tuple[int, Usage]]

@@ -56,7 +56,6 @@ class Backup:
 
     Attributes:
         files: How many besides the database.
-        bytes: The size of the archive.
         left_out: What could not be backed up, by its path in the home: links that lead nowhere, into the home or out of
             folders in which Satchel and its sandboxes write, and what can't be read.
     """
@@ -165,11 +164,6 @@ def restore(archive: Path, home: Path, *, clock: Clock) -> RestoredHome:
     """Replace a home by a backup; the previous home is kept beside it, or in it if it is a mount point.
 
     The models and the people of the previous home stay.
-
-    Args:
-        archive: A file that `back_up` wrote.
-        home: SATCHEL_HOME.
-        clock: For the name of the folder that keeps the previous home.
 
     Raises:
         NotFound: There is no such file.

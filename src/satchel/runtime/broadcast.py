@@ -71,12 +71,8 @@ class Broadcast:
         self.wake()
 
     def publish_transient(self, event: Event, *, at: datetime, is_kept: bool = True) -> None:
-        """Deliver an event that is not logged. It gets the number of the record before it.
-
-        Args:
-            event: The event.
-            at: Its time.
-            is_kept: Readers that come later get it, too, until the answer is logged.
+        """Deliver an event that is not logged. It gets the number of the record before it. With `is_kept`, readers that
+        come later get it, too, until the answer is logged.
         """
         record = Record(seq=self.last_seq, at=at, event=event)
         if is_kept:

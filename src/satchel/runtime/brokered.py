@@ -31,13 +31,7 @@ _MOST_PROMPT: Final = 200_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Brokered:
-    """See `satchel.capabilities.running.Outside`.
-
-    Attributes:
-        calls: Permits and runs calls of tools.
-        distilling: Knows the budgets.
-        hubs: The open sessions, by id.
-    """
+    """See `satchel.capabilities.running.Outside`."""
 
     parts: Parts
     home: Home

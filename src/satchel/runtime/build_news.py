@@ -22,7 +22,6 @@ class BuildNews:
     """
 
     def __init__(self) -> None:
-        """Nothing is known yet."""
         self.seen = 0
         self.questions: dict[str, BuildPosted] = {}
         self.fresh: set[str] = set()

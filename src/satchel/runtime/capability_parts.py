@@ -30,17 +30,7 @@ __all__ = ["CapabilityParts", "registration_to_json", "tested_to_json"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CapabilityParts:
-    """The parts that capabilities need, made once by `Satchel.open`.
-
-    Attributes:
-        catalogue: What there is.
-        runner: Runs capabilities.
-        registrar: Registers, approves and tests versions.
-        lookup: Finds capabilities by words and by meaning.
-        tools: What models can do with them.
-        mover: Exports and imports them.
-        builds: Builds that run, wait or have ended.
-    """
+    """The parts that capabilities need, made once by `Satchel.open`."""
 
     catalogue: Catalogue
     runner: Runner
@@ -78,14 +68,7 @@ class CapabilityParts:
     async def open(
         cls, parts: Parts, home: Home, *, documents: Documents, outside: OutsideCalls
     ) -> CapabilityParts | None:
-        """Open them; None if the database can't be opened, which the home's notices say.
-
-        Args:
-            parts: What sessions share.
-            home: Where they are kept.
-            documents: What `read_docs` reads besides: skills that others wrote.
-            outside: What capabilities call besides each other.
-        """
+        """Open them; None if the database can't be opened, which the home's notices say."""
         if home.database is None:
             return None
         settings, clock = parts.settings, parts.clock

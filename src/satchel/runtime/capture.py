@@ -163,12 +163,7 @@ class Compared:
 
 
 async def compare(sessions: SessionStore, memory_in: MemoryIn, *, capture: bool = False) -> Compared:
-    """Compare all logs with memory.
-
-    Args:
-        sessions: The logs.
-        memory_in: The memories.
-        capture: Whether to store what memory lacks.
+    """Compare all logs with memory. With `capture`, what memory lacks is stored.
 
     Raises:
         StorageError: The database failed.

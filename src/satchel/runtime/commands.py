@@ -132,13 +132,9 @@ class CommandResult:
     """What a command did, and what is left for the face to do.
 
     Attributes:
-        lines: To show, in this order.
         events: To show as if they had come from a turn, such as a `Compaction`.
-        confirm: What the user has to agree to first.
-        change: The session to continue in.
         message: To send to the model as the user's next message; "" for most commands.
         resumes: The face resumes the interrupted turn and follows it.
-        leaves: The user wants to leave.
     """
 
     lines: tuple[CommandLine, ...] = ()
@@ -193,7 +189,6 @@ class SlashCommand:
 
     Attributes:
         arguments: What may follow its name, for the help.
-        run: Does it, given what follows the name.
         is_logged: The session's log keeps the command and its output (seed-1).
         words: What its argument may be, for completion.
     """

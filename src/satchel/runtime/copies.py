@@ -32,11 +32,8 @@ def note_copy(home: Path, copy: Path, *, clock: Clock) -> None:
 
 
 def copies_of(home: Path, *folders: Path) -> list[Path]:
-    """Existing files and folders that may contain a home's memories.
-
-    Args:
-        home: SATCHEL_HOME: its recorded copies, its `backups`, and the folders that restores have kept beside it.
-        folders: Further folders with backups from migrations, and with databases that were set aside.
+    """Existing files and folders that may contain a home's memories. Beside the recorded ones, these are `backups`,
+    what restores have kept, and `folders` with further backups and databases that were set aside.
     """
     found = {path for path in _noted(home) if path.exists()}
     for folder in (home, home / "backups", *folders):

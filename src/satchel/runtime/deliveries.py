@@ -43,16 +43,8 @@ class Deliveries:
         record: Callable[..., Awaitable[Sequence[Record]]],
         note: Callable[[Event], Awaitable[None]],
     ) -> None:
-        """Deliver to a session.
-
-        Args:
-            session_id: Its id.
-            sessions: Where posts wait.
-            builds: None where nothing is built.
-            replay: What its log says was posted and heard.
-            conversation: What the model sees now; read anew after words were forgotten.
-            record: Records events.
-            note: Records an event; a log that can't be written is not its caller's concern.
+        """`conversation` is read anew after words were forgotten. `note` records where a log that can't be written is
+        not its caller's concern.
         """
         self._id = session_id
         self._sessions = sessions

@@ -127,11 +127,8 @@ class Distilling:
         return extractor, extractor if small.provider == "none" else small
 
     async def read_closed(self, *, silent_s: float | None = None) -> DistillReport | None:
-        """Read one window of a conversation that is due, if the settings want that.
-
-        Args:
-            silent_s: A conversation without a message for so long is due. None, and what is longer, is
-                `memory.distill_after_s`.
+        """Read one window of a conversation that is due, if the settings want that. A conversation is due that has been
+        without a message for `silent_s`; None, and what is longer, is `memory.distill_after_s`.
 
         Returns:
             What was read; None if nothing is due, if the last failure was too recent, or if many windows were read

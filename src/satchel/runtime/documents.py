@@ -75,13 +75,8 @@ async def add_documents(
     """Remember files, and the files below folders, one after another.
 
     A file that is remembered already is read again if its bytes have changed. Documents that are remembered from below
-    one of the folders and are no longer there are removed.
-
-    Args:
-        paths: Files and folders; `below` says what of a folder is read.
-        memory: Where they are remembered.
-        sandboxes: Where they are read.
-        done: Called after each file.
+    one of the folders and are no longer there are removed. `below` says what of a folder is read. `done` is called
+    after each file.
 
     Raises:
         NotFound: Nothing is at one of the paths; nothing was stored.

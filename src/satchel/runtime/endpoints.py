@@ -59,10 +59,6 @@ class LiveEndpoint:
 async def probe_endpoint(provider: ProviderSettings, settings: Settings) -> LiveEndpoint:
     """Check an address: that it can be reached, that its path is right, and that it accepts the key.
 
-    Args:
-        provider: With the address and the name of the key's variable.
-        settings: Hold the key.
-
     Raises:
         ModelAuthError: It refuses the key, or asks for one.
         ModelUnavailable: It can't be reached.
@@ -81,11 +77,6 @@ async def probe_endpoint(provider: ProviderSettings, settings: Settings) -> Live
 
 async def verify_model(name: str, settings: Settings, *, clock: Clock) -> None:
     """Make sure that a model can answer. Where its endpoint does not list it, it is sent a message of one line.
-
-    Args:
-        name: "provider:model".
-        settings: Where the providers are.
-        clock: For the dates that endpoints ask to wait for.
 
     Raises:
         SatchelError: It can't; the message says which address was asked, and what to do.

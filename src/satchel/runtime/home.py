@@ -59,10 +59,8 @@ class Home:
     """One home, open for one user and scope. Made by `Home.open`; several processes may have the same home open.
 
     Attributes:
-        settings: The settings.
         memory: The memory, or None if it is off or can't be opened; `notices` says why.
         projects: What projects there are; `memory_in` is the memory of one.
-        sessions: The session logs.
         notices: What the user should know, such as parts that are unavailable.
         database: None if it can't be opened.
         server: The database on a server, where other machines find conversations; None if there is none, or if it can't
@@ -143,10 +141,9 @@ class Home:
         if interrupted := interrupted_restore(settings.home):
             notices.post(Notice(part="storage", text=interrupted))
         async with AsyncExitStack() as stack:
-            embedding = _embedder(embedder, settings, clock, progress)
+            embedding, second = _embedders(embedder, settings, clock, progress)
             if isinstance(embedder, str | None) and not isinstance(embedding, str):
                 stack.push_async_callback(embedding.aclose)
-            second = _second_embedder(embedder, settings, clock, progress)
             if not isinstance(second, str):
                 stack.push_async_callback(second.aclose)
             if _has_lost_its_database(settings):
@@ -195,8 +192,6 @@ class Home:
                 notices.post(unwritable)
             if memory is not None and loss is None and memory.rebuilt != Rebuilt():
                 notices.post(_read_back(memory.rebuilt))
-            if database is not None and (left := _left_arrays(database)) is not None:
-                notices.post(left)
             shared = database
             if is_server(settings.database_location):
                 shared = await _shared(
@@ -285,9 +280,7 @@ class Home:
 
     async def spent_on(self, day: str) -> float:
         """What all sessions and memory spent on one local day, in US dollars. A call of unknown price counts as zero.
-
-        Args:
-            day: In ISO 8601, such as "2026-11-19".
+        The day is in ISO 8601.
 
         Raises:
             StorageError: The logs can't be read.
@@ -336,10 +329,6 @@ class Home:
     async def move(self, session_id: str, project_id: str) -> None:
         """Put a session that nobody has open into a project, or out of one (""), with all that was learnt from it.
         Errors as in `note_of`.
-
-        Args:
-            session_id: The full id.
-            project_id: The full id of the project.
         """
         async with await self.sessions.open(session_id) as journal:
             before = (await self.sessions.info(session_id)).project
@@ -714,18 +703,6 @@ def _read_back(rebuilt: Rebuilt) -> Notice:
     return Notice(part="memory", text=text)
 
 
-def _left_arrays(database: Database) -> Notice | None:
-    """What is said of the files of an earlier version that memory could not remove when it was opened."""
-    folder = Path(f"{database.file}.arrays")
-    if database.file is None or not folder.exists():
-        return None
-    return Notice(
-        part="memory",
-        text=f"An earlier version kept what it derived from memories in {folder}. It is not used any more, may hold "
-        "what was forgotten since, and could not be removed. Delete it.",
-    )
-
-
 def _without_memory(error: SatchelError) -> Notice:
     text = (
         f"Memory is unavailable: {error} Conversations are kept in the conversation logs and captured later."
@@ -733,46 +710,27 @@ def _without_memory(error: SatchelError) -> Notice:
     return Notice(part="memory", text=text)
 
 
-def _embedder(
-    chosen: Embedder | OwnEmbedding | str | None,
-    settings: Settings,
-    clock: Clock,
-    progress: Progress | None,
-) -> Embedder | str:
-    name = settings.memory.embedder if chosen is None else chosen
-    return _named(name, settings, clock, progress) if isinstance(name, str) else as_embedder(name)
+def _embedders(
+    chosen: Embedder | OwnEmbedding | str | None, settings: Settings, clock: Clock, progress: Progress | None
+) -> tuple[Embedder | str, Embedder | str]:
+    """Memory's embedder, and that for other languages: there is none beside one that a program brings."""
 
+    def named(name: str, setting: str) -> Embedder | str:
+        if name == "none":
+            return "none"
+        return open_embedder(
+            name,
+            home=settings.home,
+            environ=settings.environ,
+            clock=clock,
+            providers=settings.providers,
+            secret=settings.secret,
+            progress=progress,
+            setting=setting,
+        )
 
-def _second_embedder(
-    chosen: Embedder | OwnEmbedding | str | None,
-    settings: Settings,
-    clock: Clock,
-    progress: Progress | None,
-) -> Embedder | str:
-    """The embedder for other languages; none beside one that a program brings."""
     if not isinstance(chosen, str | None):
-        return "none"
-    name = settings.memory.second_embedder
-    return _named(name, settings, clock, progress, setting="memory.second_embedder")
-
-
-def _named(
-    name: str,
-    settings: Settings,
-    clock: Clock,
-    progress: Progress | None,
-    *,
-    setting: str = "memory.embedder",
-) -> Embedder | str:
-    if name == "none":
-        return "none"
-    return open_embedder(
-        name,
-        home=settings.home,
-        environ=settings.environ,
-        clock=clock,
-        providers=settings.providers,
-        secret=settings.secret,
-        progress=progress,
-        setting=setting,
-    )
+        return as_embedder(chosen), "none"
+    first = settings.memory.embedder if chosen is None else chosen
+    second = settings.memory.second_embedder
+    return named(first, "memory.embedder"), named(second, "memory.second_embedder")

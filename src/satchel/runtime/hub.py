@@ -129,8 +129,6 @@ class _Gathered:
 
     Attributes:
         keeps: The turn is captured as memory.
-        is_written: Its first event is in the log.
-        view: What clients are shown of it.
         logged: Its records, without secrets.
         forgotten: Take the words out that were forgotten since the turn began.
         named: The memories that the model was shown before and that bear on the message.
@@ -169,16 +167,9 @@ class SessionHub:
     """An open session. Each session has one hub in a process, and every event of the session passes through `record`.
 
     Attributes:
-        id: The session's permanent id.
         path: The log's file; None for an ephemeral session.
-        cwd: Its working directory.
         private: Nothing said is captured as memory.
         gate: Decides which calls may run; its `mode` may be changed.
-        conversation: What the model sees.
-        tools: What the model may call.
-        broadcast: Delivers the events to readers.
-        questions: The questions of the running turn.
-        redactor: Removes what the log may not contain.
         attachments: What comes with the next message.
         deliveries: What others have for it: posts, news of builds and their questions.
         jobs: Its commands in the background.
@@ -186,8 +177,6 @@ class SessionHub:
         holds_line: No more turns of messages that wait are begun: the program is about to end. The log keeps them.
         project_id: The project that it is in, which may be gone; "" is none.
         scope: What it remembers with, and whose instructions it follows.
-        model: The language model that answers; see `use_model`.
-        running: The turn that is running, or None.
         is_closing: Closing has begun: the session takes no more messages; `closed` is set at its end.
     """
 

@@ -314,15 +314,9 @@ def _turns(
     captured: bool,
     goes_on: bool = False,
 ) -> Iterator[tuple[datetime, Event]]:
-    """The events of messages, with their times; keeps their files. Blocks.
-
-    Args:
-        messages: In order.
-        words: Of the messages.
-        source: The format.
-        spill: The folder beside the log.
-        captured: Whether the messages are in memory.
-        goes_on: The first turn is in the log already, and its answer goes on.
+    """The events of messages, with their times; keeps their files. Blocks. With `captured`, the messages are in memory.
+    If it `goes_on`, the first turn is in the log already, and its answer goes on. Files are kept in `spill`, beside the
+    log.
     """
     for turn, group in groupby(messages, key=lambda message: message.turn):
         said = list(group)

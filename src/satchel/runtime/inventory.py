@@ -55,7 +55,6 @@ class ProviderModels:
 
     Attributes:
         models: Full names, as the setting `model` takes them.
-        reason: Why there are none.
     """
 
     name: str
@@ -87,11 +86,8 @@ class ModelTest:
 async def list_models(
     settings: Settings, *, only: str | None = None
 ) -> tuple[Choice | None, Sequence[ProviderModels]]:
-    """The model that answers by default, and each provider's models; the endpoints are asked concurrently.
-
-    Args:
-        settings: Where the providers are.
-        only: The one provider to ask.
+    """The model that answers by default, and each provider's models; the endpoints are asked concurrently. With `only`,
+    that of one provider alone.
 
     Returns:
         The choice, None where none could be made; and the providers, in the order in which they are tried.
@@ -190,12 +186,8 @@ async def try_model(satchel: Satchel) -> ModelTest:
 async def fetch_embedding_model(
     settings: Settings, name: BundledEmbedder = "minilm", *, progress: Progress | None = None
 ) -> tuple[Path, str]:
-    """Fetch the files of a bundled embedding model into `SATCHEL_HOME`, unless they are there.
-
-    Args:
-        settings: Where that is.
-        name: "minilm", the default, or "use-multilingual", the one for other languages.
-        progress: Gets the bytes fetched so far, from another thread.
+    """Fetch the files of a bundled embedding model into `SATCHEL_HOME`, unless they are there. `name` is "minilm", the
+    default, or "use-multilingual". `progress` gets the bytes fetched so far, from another thread.
 
     Returns:
         Their folder, and where they came from.

@@ -86,7 +86,6 @@ class Lately:
     """Reads the sessions that were used last. A log that can't be read is left out."""
 
     def __init__(self, sessions: SessionStore) -> None:
-        """Read nothing yet."""
         self._sessions = sessions
         self._read: dict[str, tuple[LogFile | None, tuple[_InTurn, ...]]] = {}
 

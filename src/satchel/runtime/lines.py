@@ -85,13 +85,8 @@ def memory_line(
     chars: int = _MEMORY_CHARS,
     evidence: Sequence[MemoryRecord] = (),
 ) -> str:
-    """A memory: its id, date, speaker, beginning, tags and source, and whether it still holds.
-
-    Args:
-        record: The memory.
-        later: What takes its place, or may: see `Memory.later`.
-        chars: The most of its beginning.
-        evidence: The turns that it rests on, which have no lines of their own: see `Memory.evidence`.
+    """A memory: its id, date, speaker, beginning, tags and source, and whether it still holds. For `later` and
+    `evidence`, see the methods of `Memory`; turns that it rests on have no lines of their own.
     """
     source = record.source
     if source.document:

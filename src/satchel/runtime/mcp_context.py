@@ -27,9 +27,7 @@ class McpContext:
     `/mcp__SERVER__PROMPT`.
 
     Attributes:
-        mcp: Reads resources and gets prompts.
         environment: Of the session; says where long resources are stored.
-        clock: The session's clock.
         notify: Called with a sentence for each resource or prompt that is unavailable.
     """
 

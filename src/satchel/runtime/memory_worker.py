@@ -29,11 +29,8 @@ _LOOK_S: Final = 1.0
 
 
 async def run_memory_work(settings: Settings, *, tell: Callable[[str], None]) -> bool:
-    """Do memory's work in a home until there has been none for `memory.worker_idle_s`.
-
-    Args:
-        settings: Of the home.
-        tell: Says what happens, in lines for a log. No line contains words of a conversation.
+    """Do memory's work in a home until there has been none for `memory.worker_idle_s`. No line that is told contains
+    words of a conversation.
 
     Returns:
         False if another process of this home is doing it.

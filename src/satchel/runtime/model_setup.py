@@ -58,7 +58,6 @@ class ModelWish:
         model: Its name there; "" takes the provider's default, or the first that it lists.
         key: What the user pasted; "" if it needs none, or has one.
         base_url: An address of the user's own; "" for a provider that is known.
-        kind: The interface at it.
     """
 
     provider: str
@@ -107,11 +106,6 @@ def _words_of(settings: Settings, ready: Sequence[ProviderModels]) -> Mapping[st
 
 async def set_up_model(settings: Settings, wish: ModelWish, *, clock: Clock) -> tuple[Settings, str]:
     """Try a model with one message, and keep it, its address and its key if it answers.
-
-    Args:
-        settings: As they are.
-        wish: What the user chose.
-        clock: For the dates that endpoints ask to wait for.
 
     Returns:
         The settings with it, and its full name.

@@ -52,7 +52,6 @@ class Moved:
         conversations: How many were moved by this call.
         left: Ids of conversations that stay files, because another process or another machine has them.
         source: Where they were: a path, or a URL without its password. They are not there any more.
-        target: Where they are.
         is_clean: Whether what deleted rows leave at the source is gone too. If not, moving again tries it again.
     """
 
@@ -92,11 +91,8 @@ async def migrate(settings: Settings, to: str) -> Moved:
     """Move every row of memory and all conversations, compare them, change the setting `database`, and remove what was
     copied.
 
-    What describes the folders of the home stays in its file. The process that does memory's work is ended.
-
-    Args:
-        settings: The home's.
-        to: "postgresql://…", or "sqlite" for the home's file.
+    What describes the folders of the home stays in its file. The process that does memory's work is ended. `to` is
+    "postgresql://…", or "sqlite" for the home's file.
 
     Raises:
         UsageError: `to` is neither, or something besides the settings file says where the memories are.

@@ -17,7 +17,6 @@ class NoticeBoard(Sequence[Notice]):
     """The notices so far, oldest first, and the listeners that get each new one."""
 
     def __init__(self) -> None:
-        """Start empty."""
         self._notices: list[Notice] = []
         self._listeners: list[Callable[[Notice], None]] = []
         self._watchers: list[Callable[[Notice], None]] = []

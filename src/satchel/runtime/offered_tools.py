@@ -26,13 +26,7 @@ class OfferedTools:
     def __init__(
         self, load: Callable[[bool], Awaitable[Registry]], *, finder: ToolFinder, defer_above: int
     ) -> None:
-        """Nothing is offered before `update`.
-
-        Args:
-            load: Returns the current tools; True waits for those that are still being discovered.
-            finder: Searches deferred tools.
-            defer_above: See `split_by_number`.
-        """
+        """Nothing is offered before `update`. `load(True)` waits for the tools that are still being discovered."""
         self._load = load
         self._bridge = Bridge(finder)
         self._defer_above = defer_above

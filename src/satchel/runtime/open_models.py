@@ -103,12 +103,7 @@ class OpenModels:
         Raises:
             ConfigError, ModelError: See `model`.
         """
-        model = await self.model()
-        name = f"{model.provider}:{model.model}"
-        small = self._settings.small_model or (
-            "" if self.given is not None else small_model_of(name, self._settings)
-        )
-        return model if small in ("", name) else await self.model(small)
+        return await self._beside(self._settings.small_model, small_model_of)
 
     async def extractor(self) -> ChatModel:
         """The model that extracts facts; see `extractor_of`.
@@ -116,11 +111,13 @@ class OpenModels:
         Raises:
             ConfigError, ModelError: See `model`.
         """
+        return await self._beside(self._settings.memory.extractor, extractor_of)
+
+    async def _beside(self, wanted: str, usual: Callable[[str, Settings], str]) -> ChatModel:
+        """A model that the settings name, else the usual one beside the default model."""
         model = await self.model()
         name = f"{model.provider}:{model.model}"
-        wanted = self._settings.memory.extractor or (
-            "" if self.given is not None else extractor_of(name, self._settings)
-        )
+        wanted = wanted or ("" if self.given is not None else usual(name, self._settings))
         return model if wanted in ("", name) else await self.model(wanted)
 
     async def aclose(self) -> None:

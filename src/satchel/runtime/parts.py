@@ -27,13 +27,8 @@ class Parts:
     Attributes:
         settings: Those of the start; its MCP servers and permission rules are the present ones, which `Satchel` keeps.
         pool: The threads in which blocking tools run.
-        models: The language models that are open.
-        external: The executables in the tool folders.
-        mcp: The tools of the MCP servers.
         boxes: The sandboxes of the folders in which sessions run.
         sandboxes: Where boxes are opened, and code runs that nobody vouches for.
-        background: Runs tasks that outlive the call that started them.
-        notices: What the user should know.
         uploads: Files that wait for the message that they are attached to.
     """
 

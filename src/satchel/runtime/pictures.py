@@ -28,12 +28,9 @@ _MOST_SHOWN: Final = 5_000_000
 async def pictures_in(
     event: Event, read: Callable[[FileBlock], Awaitable[bytes]], *, most: int = _MOST_SHOWN
 ) -> list[tuple[FileBlock, str]]:
-    """The pictures of a result that editors and front ends are sent, in base64; none of any other event.
-
-    Args:
-        event: Of a session.
-        read: See `content_of`. A picture that it can't read is left out: it may have been forgotten meanwhile.
-        most: Characters of all together; a picture that would be too much is left out.
+    """The pictures of a result that editors and front ends are sent, in base64; none of any other event. `most` are the
+    characters of all together. A picture that would be too much is left out, and so is one that `read` can't (it may
+    have been forgotten meanwhile).
 
     Returns:
         Each with what it is: its smaller copy where it has one.

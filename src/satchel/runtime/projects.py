@@ -101,7 +101,6 @@ class SessionScope:
     """What an open conversation remembers with. A move to another project changes it.
 
     Attributes:
-        project: The project that it is in.
         memory: What it stores in and reads; None if memory is off.
         also: What it reads besides: the user's own memories, for a conversation in a project that may see them.
     """
@@ -123,7 +122,6 @@ class Projects:
     """
 
     def __init__(self, home: Path, clock: Clock, *, tell: Callable[[Notice], None]) -> None:
-        """Nothing is read or made yet."""
         self._folder = home / _FOLDER
         self._clock = clock
         self._tell = tell

@@ -44,14 +44,7 @@ class Questions:
         current_turn: Callable[[], int],
         new_id: Callable[[], str],
     ) -> None:
-        """There are no questions yet; see `restore`.
-
-        Args:
-            record: Logs an event durably and shows it to the clients.
-            has_audience: See the class.
-            current_turn: Returns the number of the running turn.
-            new_id: Returns an id that is unique in the session.
-        """
+        """There are no questions yet; see `restore`. `record` logs an event durably and shows it to the clients."""
         self.open: dict[str, QuestionAsked] = {}
         self._record = record
         self.has_audience = has_audience
@@ -148,15 +141,8 @@ class Questions:
         words: str = "",
         by: str = "",
     ) -> None:
-        """Answer an open question. The answer is on disk before it takes effect.
-
-        Args:
-            id: The id of the question.
-            text: The answer to a tool's question; None declines.
-            consent: The answer to a permission question, for all of its calls, or by call id. A call without an answer
-                is refused.
-            words: The reason for a refusal, for the model.
-            by: The name of the client.
+        """Answer an open question. The answer is on disk before it takes effect. `consent` is the answer to a
+        permission question, for all of its calls, or by call id; a call without one is refused. See `Session.answer`.
 
         Raises:
             NotFound: No question with this id is open.

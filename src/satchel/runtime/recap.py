@@ -20,7 +20,6 @@ class Exchange:
     """What the user said in one turn, and how Satchel answered.
 
     Attributes:
-        at: When the user said it.
         answer: The whole answer; "" if the turn never ended.
         question: The question that ended the turn, if one did.
         status: None if the turn never ended.

@@ -72,11 +72,7 @@ _INTERRUPTED: Final = (
 
 
 class RemoteHost:
-    """The server of a home, for an interface. The server may be restarted meanwhile.
-
-    Attributes:
-        url: Its address.
-    """
+    """The server of a home, for an interface. The server may be restarted meanwhile."""
 
     def __init__(self, found: Serving, *, settings: Settings, clock: Clock, group: TaskGroup) -> None:
         """Use `connected`."""
@@ -150,18 +146,8 @@ class RemoteHost:
         like: Session | RemoteSession | None = None,
         cwd: Path | None = None,
     ) -> RemoteSession:
-        """See `LocalHost`. A session that is open in the server already keeps its working directory.
-
-        Args:
-            session_id: See `LocalHost`, and so is the rest.
-            last: See there.
-            model: See there.
-            mode: See there.
-            private: See there.
-            project: See there.
-            interactive: See there.
-            like: See there.
-            cwd: The working directory of a new session; None takes that of `like`, or of the settings.
+        """See `LocalHost`. A session that is open in the server already keeps its working directory. A new one begins
+        in `cwd`, else in the directory of `like`, or of the settings.
         """
         if like is not None and session_id is None:
             model, mode = model or like.model_name, mode or like.mode

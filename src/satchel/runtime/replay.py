@@ -35,7 +35,6 @@ class Replay:
     It keeps only what the session needs, so a large log does not fill the memory, and does not block the event loop.
 
     Attributes:
-        conversation: The conversation so far.
         questions: The questions and answers of the newest turn, while that turn is unfinished.
         posted: The posts that no message has delivered yet, by id.
         delivered: The ids of the other posts.
@@ -50,7 +49,6 @@ class Replay:
     """
 
     def __init__(self) -> None:
-        """Start with an empty log."""
         self.conversation = Conversation()
         self.questions: list[Record] = []
         self.posted: dict[str, Posted] = {}

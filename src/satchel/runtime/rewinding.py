@@ -50,13 +50,8 @@ class Rewound:
 
 
 async def rewind(satchel: Satchel, session: Session, turn: int, *, files: bool) -> Rewound:
-    """Go back to before a message. The old session stays as it was; `/redo` in it makes its file changes again.
-
-    Args:
-        satchel: Where it is.
-        session: It has no running turn.
-        turn: The turn that the message began.
-        files: Put the files back, too: all of them exactly, or none.
+    """Go back to before a message. The old session stays as it was; `/redo` in it makes its file changes again. It
+    has no running turn; `turn` is the one that the message began. With `files`, all of them are put back, too, or none.
 
     Raises:
         NotFound: There is no such turn.

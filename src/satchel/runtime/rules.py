@@ -35,17 +35,8 @@ def gate_for(
     boxing: Boxing | None = None,
     on_written: Callable[[WrittenRule], None] = lambda _: None,
 ) -> ModeGate:
-    """Make the gate.
-
-    Args:
-        settings: With the permission rules.
-        mode: How to decide calls that no rule covers.
-        allow: Rules for this session only.
-        approver: Asks the user; None if nobody can be asked.
-        cwd: The session's working directory.
-        open_folders: Further folders that may be read without asking.
-        boxing: Where boxed calls run; None where there is no sandbox.
-        on_written: Told of a rule that an answer wrote down.
+    """Make the gate. The rules in `allow` are for this session only. `on_written` is told of a rule that an answer
+    wrote down.
 
     Raises:
         UsageError: A rule can't be read.

@@ -19,7 +19,6 @@ class Sandboxes:
     """Opens the sandbox once for all sessions of a process."""
 
     def __init__(self, settings: Settings, clock: Clock) -> None:
-        """Nothing is opened or tried out yet."""
         self._settings = settings
         self._clock = clock
         self._sandbox: Sandbox | None = None

@@ -75,13 +75,14 @@ from satchel.runtime.session_options import (
 from satchel.runtime.sinks import HistorySink
 from satchel.runtime.spans import SpanSink, spans_for
 from satchel.runtime.spill import spill_into
-from satchel.runtime.tooling import Tooling, external_tools, fetching, mcp_tools, workspaces
+from satchel.runtime.tooling import Tooling, external_tools, fetching, mcp_tools, tool_folders
 from satchel.runtime.turns import is_busy
 from satchel.runtime.watching import Watching
 from satchel.sessions import EphemeralJournal, Journal, SessionStore, UsageRow, Words, live_redactor
 from satchel.sessions.attachments import Uploads
 from satchel.tasks import background_tasks
 from satchel.tools import FunctionOrTool, Registry, Toolset, toolset_of
+from satchel.tools.boxed import Workspaces
 from satchel.tools.builtin.propose_plan import offered_mode
 from satchel.tools.builtin.todo import STATE_KEY as TO_DO
 from satchel.tools.external import ExternalTools
@@ -101,11 +102,6 @@ class Satchel:
 
     Attributes:
         parts: What all sessions share: settings, clock, models, tools.
-        home: Memory and session logs.
-        tooling: All tools.
-        distilling: Extracts facts from conversations in the background.
-        watching: Looks at watched folders in the background.
-        describing: Has pictures described in the background.
         capabilities: Tools that the agent makes; None if the database can't be opened.
         earning: Proposes tools for what is done again and again; None where there are no capabilities.
     """
@@ -232,11 +228,13 @@ class Satchel:
         hubs: dict[str, SessionHub] = {}
         background = Background(group, report=lambda text: notices.post(Notice(part="background", text=text)))
         sandboxes = Sandboxes(settings, home.clock)
-        boxes = workspaces(
-            settings,
+        boxes = Workspaces(
             sandboxes.get,
+            settings,
             spawn=background.start,
             tell=lambda text: notices.post_once(Notice(part="sandbox", text=text)),
+            tools=[folder.path for folder in tool_folders(settings)],
+            fetching=fetching(settings),
         )
         parts = Parts(
             settings=settings,
@@ -704,13 +702,9 @@ class Satchel:
     async def post(self, session_id: str, text: str, *, source: str, untrusted: bool = False) -> str:
         """Post a text into a session, which may be open here, open in another process, or closed.
 
-        Its clients see the post at once, and the next message delivers it to the model.
-
-        Args:
-            session_id: The full id.
-            text: At most 20,000 characters. Secrets and private parts are removed, as they are from the log.
-            source: The sender, as the model sees it; one line.
-            untrusted: The text comes from outside.
+        Its clients see the post at once, and the next message delivers it to the model. The text has at most 20,000
+        characters, and loses secrets and private parts as the log does. The model sees `source`, one line, as its
+        sender.
 
         Returns:
             The id of the post.
@@ -741,11 +735,6 @@ class Satchel:
         """Pin a conversation with its branches to the top of lists, archive it, or take that back; None leaves it as it
         is.
 
-        Args:
-            session_id: The session's id, or the beginning of one if it is unique.
-            pinned: Lists show it first.
-            archived: Lists leave it out, until something is said in it.
-
         Raises:
             NotFound, UsageError, StorageLocked, StorageError: As `Home.note_of`.
         """
@@ -756,10 +745,6 @@ class Satchel:
     async def move(self, session_id: str, project: str) -> None:
         """Put a conversation with its branches into a project, or out of one (""), with all that was said in it and
         learnt from it.
-
-        Args:
-            session_id: The session's id, or the beginning of one if it is unique.
-            project: The id or the name of the project.
 
         Raises:
             NotFound: There is no such session or project.
@@ -830,9 +815,6 @@ class Satchel:
 
     async def delete_session(self, session_id: str) -> str:
         """Delete the log of a conversation. One that is open here ends for all of its clients. What was learnt stays.
-
-        Args:
-            session_id: The full id.
 
         Returns:
             The id.

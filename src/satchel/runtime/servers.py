@@ -114,9 +114,7 @@ class TriedServer:
     """The result of a trial start.
 
     Attributes:
-        tools: Those that it offers, by name.
         resources: Its resources, templates last.
-        prompts: Its prompts, which users run as commands.
         took_s: Seconds until it had listed its tools.
     """
 
@@ -210,12 +208,7 @@ def kept_apart(
 ) -> tuple[McpServerSettings, Mapping[str, str]]:
     """Take the values of `env` and `headers` out of an entry, so that the settings file holds none.
 
-    A value with a `${VARIABLE}` in it stays.
-
-    Args:
-        settings: As they are.
-        server: The entry.
-        client_secret: Of its OAuth client, which is kept in the same way; "" if it has none.
+    A value with a `${VARIABLE}` in it stays. The client secret is kept in the same way.
 
     Returns:
         The entry, which refers to them, and the values, for `add_server`.
@@ -249,13 +242,8 @@ def add_server(
     path: Path | None = None,
     values: Mapping[str, str] = {},
 ) -> None:
-    """Add a server to a settings file; to the user's own, unless `path` is another.
-
-    Args:
-        settings: As they are.
-        server: Made by `new_mcp_server`.
-        path: The file.
-        values: What `kept_apart` took out of it.
+    """Add a server to a settings file; to the user's own, unless `path` is another. `values` are what `kept_apart` took
+    out of it.
 
     Raises:
         ConfigError: The file has a server of this name, or is invalid; it is unchanged.

@@ -246,13 +246,8 @@ class Session:
         results: Sequence[ToolResultBlock] = (),
         stop_when_left: bool = False,
     ) -> AsyncGenerator[Event, None]:
-        """Send a message and yield the events of the turn as they happen.
-
-        Args:
-            text: See `run_turn`.
-            memory: See `run_turn`.
-            results: See `run_turn`.
-            stop_when_left: Closing this generator early interrupts the turn. Otherwise the turn continues (`running`).
+        """Send a message and yield the events of the turn as they happen. Closing this generator early interrupts the
+        turn with `stop_when_left`; otherwise it continues (`running`). See `run_turn`.
         """
         running = await self.start(text, memory=memory, results=results)
         try:
@@ -418,10 +413,7 @@ class Session:
     # Between turns
 
     async def compact(self, focus: str = "") -> Compaction | None:
-        """Replace older messages with a summary now.
-
-        Args:
-            focus: What the summary should keep in particular.
+        """Replace older messages with a summary now. `focus` is what the summary should keep in particular.
 
         Returns:
             What was summarised, or None if there is nothing to leave out.
@@ -435,12 +427,8 @@ class Session:
     async def run_tool(
         self, name: str, input: Mapping[str, Any], *, show: Callable[[Event], None] = lambda _: None
     ) -> ToolResult:
-        """Run a tool for the user, without the model. The call is logged like any other.
-
-        Args:
-            name: The name of the tool.
-            input: Its arguments.
-            show: Called with the events of the call while it runs.
+        """Run a tool for the user, without the model. The call is logged like any other. `show` is called with the
+        events of the call while it runs.
 
         Raises:
             NotFound: There is no such tool.

@@ -52,16 +52,8 @@ class SessionMemory:
         conversation: Callable[[], Conversation],
         record: Callable[..., Awaitable[None]],
     ) -> None:
-        """Remember for a session.
-
-        Args:
-            session_id: Its id.
-            parts: The settings, the clock, the models and the notices.
-            home: What its models do in the background is counted there, and its logs are redacted.
-            scope: Its memory may be missing; then nothing is shown and nothing stored.
-            distilling: Is told of what was stored.
-            conversation: What the model sees now; read anew after words were forgotten.
-            record: Records events; a log that can't be written is not its caller's concern.
+        """Without memory in `scope`, nothing is shown and nothing stored. `record` is for events where a log that can't
+        be written is not its caller's concern.
         """
         self._id = session_id
         self._parts = parts
@@ -249,12 +241,8 @@ class SessionMemory:
     async def capture(
         self, turn: int, turns: Iterable[SessionTurn], *, forgotten: Sequence[Callable[[str], str]]
     ) -> list[Notice]:
-        """Store what was said in a turn as memory. It is in the log already, so a failure is made up for later.
-
-        Args:
-            turn: Its number.
-            turns: What was said in it, without secrets.
-            forgotten: Take the words out that were forgotten since the turn began.
+        """Store what was said in a turn as memory. It is in the log already, so a failure is made up for later. `turns`
+        is what was said in it, without secrets; `forgotten` take the words out that were forgotten since it began.
 
         Returns:
             What the user should know.

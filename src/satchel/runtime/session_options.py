@@ -85,10 +85,6 @@ def check_token_counter(counter: TokenCounter | None) -> None:
 def system_text(system: SystemText | None, own: str) -> str:
     """The system prompt of a session.
 
-    Args:
-        system: See `SystemText`; None takes Satchel's own.
-        own: Satchel's.
-
     Raises:
         UsageError: `system` is neither a text nor a function that returns one.
     """

@@ -21,10 +21,7 @@ class SessionTools:
     """Waits for executables and MCP servers before the first message, and takes in what changes between messages.
 
     Attributes:
-        offered: Is updated.
-        parts: The executables, the MCP servers and the sandboxes.
         gate: Decides whether an MCP server may be fetched.
-        cwd: The session's folder.
         builds: Their catalogue may get other tools; None where nothing is built.
     """
 

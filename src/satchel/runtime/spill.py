@@ -16,12 +16,8 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9_-]")
 
 
 def spill_into(folder: Path, pool: ToolPool, *, clean: Callable[[str], Awaitable[str]]) -> Spill:
-    """A function that writes results to files and returns their paths.
-
-    Args:
-        folder: Holds the files; created with the first one.
-        pool: The threads that write.
-        clean: Removes what the session log may not contain, such as secrets.
+    """A function that writes results to files and returns their paths. The folder is created with the first file;
+    `clean` removes what the session's log may not contain, such as secrets.
     """
 
     def write(call_id: str, text: str) -> str:

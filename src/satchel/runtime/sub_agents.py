@@ -129,20 +129,6 @@ class SubAgents:
         hooks: Sequence[Hook],
         estimator: TokenEstimator,
     ) -> None:
-        """None works yet.
-
-        Args:
-            parts: What all sessions share.
-            system: Gives the system text of a sub-agent.
-            model: Returns the session's model, which answers for them too.
-            conversation: Returns the session's.
-            environment: Returns where the session's calls run.
-            record: Logs events of the session and shows them.
-            budget: Makes the budget of a turn.
-            limits: Of a turn.
-            hooks: Those of the session.
-            estimator: Of the session.
-        """
         self._parts = parts
         self._system = system
         self._model = model

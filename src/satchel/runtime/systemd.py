@@ -38,7 +38,6 @@ class ServiceState:
     """The state of the service.
 
     Attributes:
-        unit: The unit's file.
         is_installed: Whether it is there, made by Satchel.
         active: As systemd reports it: "active", "failed", "inactive"; "" where there is no systemd.
         enabled: As systemd reports it: "enabled", "disabled"; "".
@@ -51,12 +50,8 @@ class ServiceState:
 
 
 def unit_text(program: Sequence[str], *, home: Path, environment_file: Path) -> str:
-    """The unit.
-
-    Args:
-        program: `satchel` with its path, or Python and its arguments.
-        home: SATCHEL_HOME.
-        environment_file: The file for keys of model providers, readable by the user alone. The unit has none.
+    """The unit. `environment_file` has the keys of model providers and is readable by the user alone: the unit has
+    none.
     """
     command = " ".join(_quoted(word).replace("$", "$$") for word in [*program, "serve"])
     return f"""{_MARK}

@@ -16,12 +16,8 @@ def turns_of(history: Sequence[Message], *, provider: str, model: str) -> list[E
     """The events of a log that says the same.
 
     Each message of the user begins a turn, and the answer to it ends the turn: with the status "calling" if it has
-    calls, whose results the next message brings.
-
-    Args:
-        history: In order. Messages of the same side that follow one another are joined.
-        provider: Named as the one that answered, because nobody knows who did.
-        model: Likewise.
+    calls, whose results the next message brings. Messages of the same side that follow one another are joined.
+    `provider` and `model` are named as what answered, because nobody knows what did.
     """
     events: list[Event] = []
     turn = 0

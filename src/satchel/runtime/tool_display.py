@@ -84,12 +84,7 @@ def _is_number(value: object) -> bool:
 
 
 def show_observation(event: Observation, input: Mapping[str, Any]) -> ShownResult:
-    """A call's result as the session has it.
-
-    Args:
-        event: What the log holds.
-        input: The call's, from its `Action`; empty where it never started.
-    """
+    """A call's result as the session has it. `input` is empty where the call never started."""
     shown = show_result(event.tool, input, text_for_people(event), is_error=event.is_error)
     files = (Line(text=f"{file.name} ({file.media_type}, {file.size:,} bytes)") for file in event.files)
     return replace(shown, lines=(*shown.lines, *files))
@@ -103,13 +98,8 @@ def text_for_people(event: Observation) -> str:
 
 
 def show_result(tool: str, input: Mapping[str, Any], text: str, *, is_error: bool = False) -> ShownResult:
-    """A call's result.
-
-    Args:
-        tool: Its name.
-        input: What it was called with.
-        text: What the model got, without the frame around what came from outside.
-        is_error: The call failed; then `text` is its reason.
+    """A call's result. `text` is what the model got, without the frame around what came from outside, or the reason of
+    a failure.
     """
     display = display_of(tool)
     show = any_result if is_error and not display.shows_errors else display.result

@@ -21,10 +21,7 @@ class ToolIndex:
     """A separate store that is derived from the tools; deleting its file loses nothing.
 
     Attributes:
-        place: The database file of the index.
         embedder: Memory's; "none" searches by words only.
-        clock: For the times in the store.
-        home: SATCHEL_HOME.
     """
 
     place: Path

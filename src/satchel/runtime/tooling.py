@@ -31,7 +31,6 @@ from satchel.runtime.spill import spill_into
 from satchel.runtime.tool_display import DISPLAYS
 from satchel.runtime.tool_index import ToolIndex
 from satchel.runtime.web import close_state, web_tools
-from satchel.sandbox.port import Sandbox
 from satchel.tools import (
     Registry,
     StaticToolset,
@@ -51,7 +50,7 @@ from satchel.tools.mcp.sampling import Sampler
 from satchel.tools.mcp.server import ServerHost
 from satchel.version import __version__
 
-__all__ = ["ToolEntry", "Tooling", "external_tools", "fetching", "mcp_tools", "tool_folders", "workspaces"]
+__all__ = ["ToolEntry", "Tooling", "external_tools", "fetching", "mcp_tools", "tool_folders"]
 
 _MOST_DISCOVERY_S: Final = 5.0
 """How long a first message waits for executables that were never asked: two rounds of a second, and some."""
@@ -80,12 +79,10 @@ class Tooling:
     """The tools of one home.
 
     Attributes:
-        finder: Searches deferred tools.
         capabilities: Tools that the agent made; None if the database can't be opened.
     """
 
     def __init__(self, parts: Parts, home: Home) -> None:
-        """Look at nothing yet."""
         self.capabilities: CapabilityTools | None = None
         self._parts = parts
         self._home = home
@@ -250,11 +247,6 @@ class Tooling:
     ) -> dict[str, Any]:
         """Run a tool that the user names, outside of any conversation: nothing is written down, nobody is asked.
 
-        Args:
-            name: Of the tool.
-            input: Its arguments.
-            progress: Told how far it is.
-
         Returns:
             The envelope (DESIGN 6); of an unknown name one with the code NOT_FOUND.
         """
@@ -391,16 +383,7 @@ def mcp_tools(
     sampler: Sampler | None = None,
     boxes: Workspaces | None = None,
 ) -> McpToolset:
-    """The tools of the MCP servers that are set up; nothing is started yet.
-
-    Args:
-        settings: Say which.
-        clock: Measures the pauses after failures.
-        spawn: Runs something in the background.
-        tell: See `ServerHost`.
-        sampler: See `ServerHost`.
-        boxes: See `ServerHost`.
-    """
+    """The tools of the MCP servers that are set up; nothing is started yet."""
     host = ServerHost(
         home=settings.home,
         # A checkout that nobody trusts must not run its code by way of the user's own servers.
@@ -425,28 +408,6 @@ def _named_in(settings: Settings) -> tuple[Path, FolderKind]:
     if settings.project is not None and source == str(settings.project / ".satchel" / "config.toml"):
         return settings.project / ".satchel", "project"
     return (settings.home if source == str(settings.config_path) else settings.cwd), "dirs"
-
-
-def workspaces(
-    settings: Settings,
-    sandbox: Callable[[], Awaitable[Sandbox]],
-    *,
-    spawn: Callable[[Callable[[], Coroutine[Any, Any, None]]], None],
-    tell: Callable[[str], None],
-) -> Workspaces:
-    """The sandboxes of the folders in which sessions run; see `Workspaces`."""
-    return Workspaces(
-        sandbox,
-        home=settings.home,
-        environ=settings.environ,
-        spawn=spawn,
-        tell=tell,
-        granted=settings.tools.environ,
-        tools=[folder.path for folder in tool_folders(settings)],
-        limits=settings.sandbox,
-        private=settings.web.allow_private,
-        fetching=fetching(settings),
-    )
 
 
 def fetching(settings: Settings) -> dict[str, tuple[str, ...]]:

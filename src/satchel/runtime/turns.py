@@ -136,7 +136,6 @@ class RunningTurn:
         waited: The id of its message in the line (`MessageWaiting`); "" if it began at once.
         after_seq: The number of the record before its first one.
         result_or_none: Its result; None while it runs, and if an error ended it.
-        error: What ended it without a result, or None.
     """
 
     def __init__(self, number: int, broadcast: Broadcast, *, waited: str = "") -> None:
@@ -222,10 +221,8 @@ class RunningTurn:
                 yield record.event
 
     async def records(self, after_seq: int | None = None) -> AsyncGenerator[Record, None]:
-        """Yield all records of the turn, including those of what has already happened.
-
-        Args:
-            after_seq: Begin after this record instead, such as at the beginning of a turn that was resumed.
+        """Yield all records of the turn, including those of what has already happened. With `after_seq`, begin after
+        this record, such as at the beginning of a turn that was resumed.
 
         Raises:
             SatchelError: The error that ended the turn without a result, such as a full disk.

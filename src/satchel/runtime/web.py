@@ -28,12 +28,7 @@ __all__ = ["close_state", "engines_of", "missing_for_browser", "web_tools"]
 
 
 def web_tools(settings: Settings, *, spawn: Spawn) -> Toolset:
-    """The web tools: none if the web is off, and the browser only if one can be started.
-
-    Args:
-        settings: Their section `[web]`, and the permission rules.
-        spawn: Runs a function in the background.
-    """
+    """The web tools: none if the web is off, and the browser only if one can be started."""
     if not settings.web.enabled:
         return StaticToolset(())
     rules = AddressRules(allow_private=settings.web.allow_private)

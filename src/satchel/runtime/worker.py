@@ -16,12 +16,8 @@ __all__ = ["run_worker"]
 
 
 async def run_worker(settings: Settings, *, once: bool, tell: Callable[[str], None]) -> WorkerReport:
-    """Run the builds of a home.
-
-    Args:
-        settings: Of the home.
-        once: Return when there has been nothing to do for a while; otherwise run until cancelled.
-        tell: Says what happens, in lines for a log.
+    """Run the builds of a home. With `once`, return when there has been nothing to do for a while; otherwise run until
+    cancelled.
 
     Raises:
         StorageError: The database is unavailable, or failed.

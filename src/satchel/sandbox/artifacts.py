@@ -37,13 +37,8 @@ class Collected:
 
 
 def collect(folder: Path, *, most: int, most_bytes: int, only: Sequence[str] = ()) -> Collected:
-    """The regular files below a folder, in the order of their paths.
-
-    Args:
-        folder: A folder whose own path is trusted.
-        most: Their number.
-        most_bytes: Their size together.
-        only: Paths below `folder`; empty for all.
+    """The regular files below a folder, in the order of their paths. The folder's own path is trusted. Only those in
+    `only`, if it is not empty; `most_bytes` is their size together.
 
     Raises:
         NotFound: There is nothing at one of the paths in `only`.
@@ -172,13 +167,8 @@ def read_file(folder: Path, path: str, *, max_bytes: int) -> bytes:
 
 
 def write_file(folder: Path, path: str, content: bytes, *, owner: int | None = None) -> None:
-    """Write a file below a folder in one step; a file of that name is replaced, whatever it is.
-
-    Args:
-        folder: A folder whose own path is trusted.
-        path: Relative to it.
-        content: The new content.
-        owner: The user and group that the file and new folders belong to; None is the caller.
+    """Write a file below a folder in one step; a file of that name is replaced, whatever it is. The folder's own path
+    is trusted. The file and new folders belong to `owner`, user and group; None is the caller.
 
     Raises:
         UsageError: As `parts_of`; a step is a symbolic link or no folder; a folder has its name; no space is left.

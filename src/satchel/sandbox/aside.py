@@ -43,12 +43,10 @@ class Before:
     Attributes:
         tops: The workspace first, and folders outside of it that the command may write and for which the rule holds.
         values: Settings of git that the user has for all repositories, with their keys.
-        home: The user's home.
         settings: Those that were there: with their stamps by their keys, since a move of a folder changes neither.
         led: The stamps of what they led to.
         roots: What they named, whether it was there or not; see `roots_of`.
         lines: Of git's settings that were there.
-        trees: By their tops.
     """
 
     tops: tuple[Path, ...]
@@ -94,10 +92,8 @@ class Before:
         return follow(self.roots, list(trees))
 
     def set_aside(self, *, agreed: Sequence[Path]) -> tuple[Moved, ...]:
-        """Set aside what is new and what has changed, after the command.
-
-        Args:
-            agreed: Paths that the user lets the command write: what they name themselves stays.
+        """Set aside what is new and what has changed, after the command. The user lets the command write the paths in
+        `agreed`: what they name themselves stays.
         """
         trees = self._trees()
         for top, tree in trees.items():
@@ -206,12 +202,7 @@ def save(before: Before, folder: Path, key: str, *, agreed: Sequence[Path], ward
 
 
 def left_by_killed(folder: Path, key: str) -> list[Moved]:
-    """Set aside what commands left whose Satchel was killed, and tell it once.
-
-    Args:
-        folder: See `save`.
-        key: See `save`.
-    """
+    """Set aside what commands left whose Satchel was killed, and tell it once."""
     for file in folder.glob(f"running-*-{key}.json"):
         pid = int(file.name.split("-")[1])
         # A warden that still lives ends the processes first, and then does it.

@@ -62,12 +62,7 @@ class Bubblewrap(LocalSandbox):
     features = frozenset(Feature)
 
     def __init__(self, *, program: str = "bwrap", spares: int = 0) -> None:
-        """Take the program.
-
-        Args:
-            program: A path, or a name that is searched in the system's folders.
-            spares: As in `LocalSandbox`.
-        """
+        """A program that is only a name is searched in the system's folders."""
         super().__init__(spares=spares)
         self._program = find(program) or program
         self._as_root = os.geteuid() == 0

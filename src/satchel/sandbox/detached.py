@@ -91,10 +91,6 @@ def start_satchel(
 def work_lock(home: Path, name: str) -> FileLock | None:
     """The lock of the one process that does a kind of work in a home, or None if another process holds it.
 
-    Args:
-        home: SATCHEL_HOME.
-        name: Of the kind of work.
-
     Raises:
         StorageUnwritable: The lock file can't be created.
     """
@@ -152,15 +148,7 @@ def start_working(
 ) -> None:
     """Start the process that does a kind of work, unless one does it or is just starting, which takes seconds until it
     has the lock. Of several processes that ask at the same time one starts it. A start that hangs is left alone, and
-    another one made beside it.
-
-    Args:
-        home: SATCHEL_HOME.
-        name: Of the kind of work.
-        environ: As `start_satchel`, like the others.
-        arguments: The command; it takes `work_lock`.
-        log: The name of its log.
-        nicely: Run it at a low priority.
+    another one made beside it. The command takes `work_lock`.
 
     Raises:
         SandboxError: It could not be started.

@@ -13,9 +13,6 @@ _HANDSHAKE, _CLIENT_HELLO, _SERVER_NAME, _HOST_NAME = 22, 1, 0, 0
 def server_name(said: bytes) -> str | None:
     """The name of the server that a client greets, in lower case.
 
-    Args:
-        said: The beginning of what the client sends.
-
     Returns:
         "" if the greeting has no server name or is not TLS; None if more must be read to know.
 

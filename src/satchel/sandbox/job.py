@@ -55,9 +55,7 @@ class Scene:
     """What a run finds.
 
     Attributes:
-        spec: Of the run.
         scratch: A folder for this run, which is removed afterwards.
-        folder: The session's folder, or None.
         socket: The proxy's socket, or None.
         group: A control group to join, or None.
     """

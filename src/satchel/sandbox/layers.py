@@ -69,10 +69,7 @@ class LayerLimits:
     """Bounds of layers.
 
     Attributes:
-        layer_mb: The size of one layer, in MiB.
         total_mb: The size of all layers, in MiB, above which the least recently used are removed.
-        lock_s: For resolving requirements.
-        install_s: For downloading and installing.
     """
 
     layer_mb: int = 1024

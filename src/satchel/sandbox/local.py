@@ -11,7 +11,7 @@ import os
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from satchel.errors import SandboxError
@@ -177,37 +177,28 @@ class LocalSandbox(BaseBackend):
             spare.discard()
 
 
+@dataclass(frozen=True, slots=True)
 class PreparedBox:
     """A box that was prepared before."""
 
-    def __init__(self, boxed: Boxed) -> None:
-        self._boxed = boxed
+    boxed: Boxed
 
     def enter(self, argv: Sequence[str], *, cwd: Path, environ: Mapping[str, str]) -> Boxed:
         """See `Entrance`."""
-        return replace(self._boxed, environ={**self._boxed.environ, **environ})
+        return replace(self.boxed, environ={**self.boxed.environ, **environ})
 
 
+@dataclass(slots=True, eq=False)
 class Spare:
     """A sandbox that waits for its job. It serves one run."""
 
-    expiry: asyncio.TimerHandle
-
-    def __init__(
-        self,
-        key: object,
-        scene: Scene,
-        places: JobPlaces,
-        started: StartedProcess,
-        job_fd: int,
-        scratch: contextlib.ExitStack,
-    ) -> None:
-        self.key = key
-        self.scene = scene
-        self.places = places
-        self.started = started
-        self.job_fd = job_fd
-        self.scratch = scratch
+    key: object
+    scene: Scene
+    places: JobPlaces
+    started: StartedProcess
+    job_fd: int
+    scratch: contextlib.ExitStack
+    expiry: asyncio.TimerHandle = field(init=False)
 
     def discard(self) -> None:
         """End it unused."""

@@ -165,11 +165,8 @@ def _text(path: str) -> str | None:
 
 
 def follow(roots: Mapping[str, bool], areas: Sequence[str]) -> Led:
-    """Follow roots to what they lead to.
-
-    Args:
-        roots: See `roots_of`.
-        areas: Real paths of the folders that boxes can write; what is elsewhere is left out.
+    """Follow roots to what they lead to. What is outside of `areas`, the real paths of the folders that boxes can
+    write, is left out.
     """
     led = Led()
     done: set[str] = set()

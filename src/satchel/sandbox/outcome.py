@@ -53,14 +53,8 @@ class RunVerdict:
 
 
 def judge(ended: ProcessResult, limits: Limits, *, flooded: bool, is_call: bool, backend: str) -> RunVerdict:
-    """Decide.
-
-    Args:
-        ended: The process that was started: the sandbox's.
-        limits: Of the run.
-        flooded: It was ended because of its output.
-        is_call: A function was called, which must report; else a program was run.
-        backend: For the message.
+    """Decide. `ended` is the process that was started: the sandbox's. With `is_call`, a function was called, which must
+    report.
 
     Raises:
         SandboxError: The sandbox ended before anything could run in it.

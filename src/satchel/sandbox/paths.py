@@ -24,10 +24,8 @@ class LedElsewhere(SandboxError):
 
 
 def step_by_step(path: Path) -> int | None:
-    """A descriptor (`O_PATH`) of a file or folder; None if there is none.
-
-    Args:
-        path: Absolute, without "..". Whoever calls resolved it when the user agreed to it.
+    """A descriptor (`O_PATH`) of a file or folder; None if there is none. The path is absolute, without "..": whoever
+    calls resolved it when the user agreed to it.
 
     Raises:
         LedElsewhere: There is a link on the way, or at its end.

@@ -247,7 +247,6 @@ class RunResult:
         exit: The exit code; 128 + N if signal N ended it.
         wall_ms: Milliseconds on the clock, with the start of the sandbox.
         peak_mb: The largest amount of memory that was seen, in MiB; 0 if unknown. Short peaks may be missed.
-        backend: The name of the backend that ran it.
         artifacts: What it left in `out`, in the order of their paths.
         omitted: Files in `out` that were not collected, with the reason: "big.bin: larger than the 16 MiB allowed".
     """
@@ -309,12 +308,7 @@ class SandboxSession(Protocol):
     backend: str
 
     async def exec(
-        self,
-        argv: Sequence[str],
-        *,
-        timeout_s: float,
-        stdin: bytes | None = None,
-        on_output: OnOutput | None = None,
+        self, argv: Sequence[str], *, timeout_s: float, stdin: bytes | None = None
     ) -> CommandResult:
         """Run one command in the folder; see `CommandEntry.argv`.
 
@@ -460,10 +454,7 @@ class Boxed:
 
     Attributes:
         argv: What is started instead of the command.
-        cwd: Where it is started.
-        environ: Its environment.
         descriptors: Are inherited; whoever starts it closes its own copies afterwards.
-        watch: What to check while it runs.
         after: Called when it and all its descendants have ended; None for nothing.
     """
 
@@ -479,7 +470,6 @@ class OpenBox(Protocol):
     """An open `WorkspaceBox`. Pass it to `run_process` or `run_alongside` as `box`.
 
     Attributes:
-        backend: The name of the backend.
         denied: What the proxy refused so far; it grows while commands run.
     """
 
@@ -505,10 +495,8 @@ class Probe:
 
     Attributes:
         name: "bubblewrap", "landlock", "docker", "podman", "e2b" or "none".
-        works: It does.
         reason: Why it doesn't, or what to know about it: one sentence, or "".
         fix: What the user can do about it: one or two sentences, possibly with a command; "" if nothing is to be done.
-        features: What it guarantees.
     """
 
     name: str
@@ -524,7 +512,6 @@ class Sandbox(Protocol):
     Attributes:
         name: "bubblewrap", "landlock", "docker", "podman", "e2b"; "none" refuses everything; "unsafe" confines
             nothing and exists only where the user set `allow_unsafe`.
-        features: What it guarantees.
     """
 
     name: str

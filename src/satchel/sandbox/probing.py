@@ -7,8 +7,8 @@ import tempfile
 from pathlib import Path
 
 from satchel.errors import SandboxError
+from satchel.sandbox.backend import BaseBackend
 from satchel.sandbox.port import Limits, Probe, PythonEntry, RunSpec
-from satchel.sandbox.session import Player
 
 __all__ = ["fix_for", "probe_by_doing"]
 
@@ -29,7 +29,7 @@ SMALL = Limits(wall_s=20, cpu_s=10, memory_mb=256)
 CODE = "def run(args):\n    import os\n    return f\"{os.getuid()} {args['word']}\"\n"
 
 
-async def probe_by_doing(sandbox: Player) -> Probe:
+async def probe_by_doing(sandbox: BaseBackend) -> Probe:
     """Run a function in the sandbox and look at what it says."""
     with tempfile.TemporaryDirectory(prefix="satchel-probe-") as folder:
         os.chmod(folder, 0o755)

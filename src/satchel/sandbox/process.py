@@ -381,7 +381,6 @@ class Tape:
     """Keeps the beginning and the end of some output."""
 
     def __init__(self, *, head_bytes: int, tail_bytes: int) -> None:
-        """Take how much of each is kept."""
         self._head_bytes = head_bytes
         self._tail_bytes = tail_bytes
         self._head = bytearray()

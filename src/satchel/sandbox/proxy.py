@@ -175,9 +175,6 @@ class EgressProxy:
     A backend makes `socket` visible in the sandbox and starts `guest/forwarder.py` there with it: a small server on
     127.0.0.1 that passes connections on to the socket. `forwarder.start(socket_path)` returns the environment
     variables (`HTTPS_PROXY`, …) that lead programs to it.
-
-    Attributes:
-        socket: The Unix socket.
     """
 
     def __init__(self, rules: HostRules, limits: ProxyLimits, *, socket_path: Path) -> None:
@@ -279,13 +276,8 @@ async def open_egress(
     limits: ProxyLimits | None = None,
     resolve: Resolve = resolve_name,
 ) -> AsyncIterator[EgressProxy]:
-    """Serve a sandbox for as long as the block lasts; at its end every connection is closed.
-
-    Args:
-        network: What may be reached; its mode is not "none".
-        folder: Where to make the socket, `proxy.sock`. Whoever can enter it can use the proxy.
-        limits: The bounds.
-        resolve: Gives the addresses of names.
+    """Serve a sandbox for as long as the block lasts; at its end every connection is closed. The socket is `folder /
+    "proxy.sock"`; whoever can enter the folder can use the proxy.
 
     Raises:
         UsageError: A host can't be read.

@@ -214,11 +214,8 @@ _FIFTH_ARGUMENT_AT = 48
 
 @cache
 def program(which: SyscallFilter, machine: str | None = None) -> bytes:
-    """The program, as an array of `struct sock_filter` (8 bytes each).
-
-    Args:
-        which: What is allowed.
-        machine: As `platform.machine()` names it; None is this one.
+    """The program, as an array of `struct sock_filter` (8 bytes each). The machine is named as by `platform.machine()`;
+    None is this one.
 
     Raises:
         NoSandbox: There is no table for this kind of processor.

@@ -72,12 +72,8 @@ _IN_GIT: Final = frozenset((name,) for name in (*GIT_SETTINGS, "hooks", "gitdir"
 def kind_of(name: str, *, is_folder: bool, around: str = "") -> Kind:
     """What a name in a folder is, apart from `.git`.
 
-    Only folders are built, and only files are known to be no settings.
-
-    Args:
-        name: Of a file or folder.
-        is_folder: Which of them.
-        around: The name of the folder that it is in.
+    Only folders are built, and only files are known to be no settings. `around` is the name of the folder that it is
+    in.
     """
     if around in _FORGES:
         return "ordinary" if _OF_FORGES.fullmatch(name) else "settings"
@@ -91,11 +87,7 @@ def kind_of(name: str, *, is_folder: bool, around: str = "") -> Kind:
 
 
 def has_settings(parts: Sequence[str]) -> bool:
-    """Whether a path below a workspace is a setting, or in a folder of settings.
-
-    Args:
-        parts: Of the path, relative to the workspace.
-    """
+    """Whether a path below a workspace is a setting, or in a folder of settings."""
     for number, name in enumerate(parts):
         if name == ".git":
             return tuple(parts[number + 1 : number + 2]) in _IN_GIT

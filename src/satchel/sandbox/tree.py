@@ -105,12 +105,8 @@ def note_made(before: Tree, after: Tree) -> None:
 
 
 def look(top: str, *, keep: bool = False, opens: bool = True) -> Tree:
-    """Look at a folder and everything below it. Links are not followed.
-
-    Args:
-        top: A real path.
-        keep: For `last_look`.
-        opens: Open folders that their owner can't enter, because a command may have closed them.
+    """Look at a folder and everything below it. Links are not followed. `top` is a real path. With `opens`, folders
+    that their owner can't enter are opened, because a command may have closed them. `keep` is for `last_look`.
     """
     known = _KNOWN.pop(top, {})
     seen: dict[str, _Listing] = {}

@@ -34,7 +34,6 @@ class Warden:
     """
 
     def __init__(self) -> None:
-        """Choose a mark. The shell is started later."""
         self.mark = secrets.token_hex(8)
         self._leaders: set[int] = set()
         self._process: subprocess.Popen[bytes] | None = None
@@ -49,10 +48,8 @@ class Warden:
         return self._process.pid if self._process is not None else 0
 
     def keep_notes(self, folder: Path) -> None:
-        """Say where notes about running commands are: the shell has them set aside what is left; see `aside.save`.
-
-        Args:
-            folder: Its path is a line: one with a line break in it is not taken.
+        """Say where notes about running commands are: the shell has them set aside what is left; see `aside.save`. A
+        folder whose path has a line break is not taken.
         """
         with self._lock:
             if str(folder) != self._notes and "\n" not in str(folder):
@@ -61,9 +58,6 @@ class Warden:
 
     def ensure_running(self, environ: Mapping[str, str]) -> None:
         """Start the warden if it isn't running, because it was never started or somebody ended it.
-
-        Args:
-            environ: Its PATH is used on systems that have grep in another folder.
 
         Raises:
             SandboxError: The warden can't be started, so a process that is started now could be left running.

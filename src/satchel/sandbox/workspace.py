@@ -491,11 +491,8 @@ class GitFolder:
 
 
 def git_folders(top: Path, tree: Tree) -> tuple[GitFolder, ...]:
-    """The git folders that commands need to write to, and whose hooks and config they must not.
-
-    Args:
-        top: The workspace, or another folder that they may write.
-        tree: What there is.
+    """The git folders that commands need to write to, and whose hooks and config they must not. `top` is the workspace,
+    or another folder that they may write.
 
     Raises:
         NoSandbox: There are too many.

@@ -35,12 +35,8 @@ class Uploads:
         self._folder = uploads_folder(home)
 
     def add(self, pieces: Iterable[bytes], *, name: str, now: datetime) -> FileBlock:
-        """Keep a file until its message comes, for a day at most.
-
-        Args:
-            pieces: Its bytes. Not more than one piece is in memory.
-            name: What the user calls it; a path loses its folders.
-            now: Decides which files have waited too long.
+        """Keep a file until its message comes, for a day at most. Not more than one piece is in memory. A `name` that
+        is a path loses its folders.
 
         Raises:
             UsageError: It is empty, or longer than `MOST_BYTES`; nothing is kept.

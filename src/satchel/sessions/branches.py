@@ -45,9 +45,6 @@ def folded(infos: Iterable[SessionInfo]) -> list[SessionInfo]:
 
     It is pinned if any branch is, and archived if all are. Its usage is that of all. Branches in which nothing was said
     yet don't count.
-
-    Args:
-        infos: Those that were active last first.
     """
     return [_entry(group) for group in grouped(infos).values()]
 
@@ -93,10 +90,6 @@ def told_once(infos: Sequence[SessionInfo]) -> Iterator[tuple[SessionInfo, int]]
 def versions(info: SessionInfo, infos: Iterable[SessionInfo]) -> dict[int, Versions]:
     """The versions of the messages of a session, by turn, where there are several. The message that it is to have, if
     nothing was said in it yet, is one.
-
-    Args:
-        info: The session.
-        infos: All branches of its conversation.
     """
     family = by_age(infos)
     found: dict[int, Versions] = {}

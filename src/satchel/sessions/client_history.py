@@ -174,11 +174,8 @@ class ClientHistory:
         *,
         without: Callable[[str, str, bool], str] = lambda _, text, __: text,
     ) -> None:
-        """Empty the blocks that hold what is being forgotten: a client's next request goes out without them.
-
-        Args:
-            memory_ids: Blocks with one of these memories.
-            without: Blocks that this changes, given the session, the block and True; see `live_redactor`.
+        """Empty the blocks with one of these memories, and those that `without` changes (see `live_redactor`): a
+        client's next request goes out without them.
 
         Raises:
             StorageError: The database can't be written.

@@ -24,7 +24,6 @@ class EphemeralJournal:
 
     Attributes:
         session_id: The session's id. It is in no list, and the session can't be opened again.
-        cwd: The session's working directory.
         path: Always None: there is no file.
         chosen: Always empty.
     """

@@ -96,12 +96,8 @@ def told_as_json(told: Sequence[Told]) -> str:
 def write_archive(target: BinaryIO, told: Sequence[Told], folders: Sequence[Path]) -> None:
     """Write a zip: `conversation.md`, `conversation.json`, and below `files` what was attached or returned by tools.
 
-    Only bytes that the log names are written: a tool may have put something else in their place. Blocks.
-
-    Args:
-        target: What is written to, and can seek.
-        told: The branches.
-        folders: The folder beside the log of each.
+    Only bytes that the log names are written: a tool may have put something else in their place. Blocks. The target can
+    seek; the folders are those beside the logs.
 
     Raises:
         OSError: It can't be written.
@@ -140,12 +136,8 @@ def to_markdown(
     info: SessionInfo, records: Sequence[Record], *, first: int = 0, linked: Collection[str] = ()
 ) -> str:
     """The conversation as Markdown: what was said, the memories shown to the model, inputs and outputs of tools.
-
-    Args:
-        info: What a list shows of it.
-        records: Its log.
-        first: The first turn to show, after another branch; 0 shows the whole session.
-        linked: The names of the copies that are in a folder beside it; other files are only named.
+    `first` is the first turn to show, after another branch; 0 shows the whole session. Files in `linked` have copies in
+    a folder beside it; others are only named.
     """
     parts = [
         f"# {_heading(info.title) or 'Session ' + info.id}",

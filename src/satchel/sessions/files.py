@@ -54,7 +54,6 @@ class FileLogs(Logs):
     """The logs below a folder."""
 
     def __init__(self, root: Path, *, clock: Clock, lanes: Lanes) -> None:
-        """Touch nothing yet."""
         self.root = root
         self._clock = clock
         self._lanes = lanes
@@ -247,12 +246,8 @@ def stat_log(root: Path, path: Path) -> LogFile | None:
 
 
 def _files_in(root: Path, known: Mapping[str, LogFile] = MappingProxyType({})) -> list[LogFile]:
-    """The states of all logs below the sessions folder, in descending order of their names.
-
-    Args:
-        root: The folder.
-        known: Earlier states, by path. What has not changed since is taken from there, which takes a quarter of the
-            time.
+    """The states of all logs below the sessions folder, in descending order of their names. What has not changed since
+    the states in `known`, by path, is taken from there, which takes a quarter of the time.
     """
     found: list[tuple[str, LogFile]] = []
     for folder in _entries(root):

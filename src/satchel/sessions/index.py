@@ -100,13 +100,8 @@ class LogReading:
 def read_on(
     logs: Logs, file: LogFile, known: KnownLog | None, *, most_chars: int | None = None
 ) -> LogReading | None:
-    """Read a log, or only what was added to it after `known`. Returns None if it can't be read.
-
-    Args:
-        logs: All logs.
-        file: The log.
-        known: What was read before.
-        most_chars: Stop after passages with this much text. None reads to the end and collects no passages.
+    """Read a log, or only what was added to it after `known`. Returns None if it can't be read. Stop after passages
+    with `most_chars`; None reads to the end and collects no passages.
     """
     if known is not None and not known.continues_in(file):
         known = None

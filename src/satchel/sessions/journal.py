@@ -176,8 +176,6 @@ class Journal(ABC):
     which nothing happened leaves nothing behind.
 
     Attributes:
-        session_id: The session's id.
-        cwd: The session's working directory.
         path: The log's place in the sessions folder. There is a file if the logs of the home are files.
         chosen: See `SessionStore.note_chosen`.
     """

@@ -279,13 +279,8 @@ def _seq_of(raw: bytes) -> int | None:
 
 
 def read_records(path: Path, *, after_seq: int, limit: int, offsets: Offsets) -> tuple[Record, ...]:
-    """Read the records with numbers above `after_seq`, in order, without decoding the others.
-
-    Args:
-        path: The log. A missing file has no records.
-        after_seq: 0 starts at the first record.
-        limit: The most to return. Large records come fewer at a time.
-        offsets: Known positions in the file. Reading adds to them.
+    """Read the records with numbers above `after_seq`, in order, without decoding the others. A missing file has none.
+    Large records come fewer at a time than `limit`. Reading adds to `offsets`, the known positions in the file.
 
     Raises:
         StorageError: The file can't be read.
@@ -341,15 +336,8 @@ def log_of(
     offsets: Offsets | None = None,
     visit: Callable[[Record], object] | None = None,
 ) -> Log:
-    """What all lines of a log hold.
-
-    Args:
-        lines: In order.
-        path: The log's place.
-        session_id: Its session.
-        offsets: Reading adds positions to it.
-        visit: Called with each record, in order. `Log.records` then stays empty, so that a large log is never in memory
-            as a whole.
+    """What all lines of a log hold. With `visit`, which gets each record in order, `Log.records` stays empty, so that a
+    large log is never in memory as a whole. Reading adds positions to `offsets`.
 
     Raises:
         StorageError: The file can't be read.

@@ -15,7 +15,6 @@ from satchel.sessions.compressing import Replaced
 from satchel.sessions.journal import Hold, Journal
 from satchel.sessions.log import LogLine
 from satchel.sessions.rewriting import rewrite_file
-from satchel.sessions.row_requests import PassedOn
 
 __all__ = ["LogFile", "Logs", "Rewriting", "name_of"]
 
@@ -123,11 +122,7 @@ class Logs(ABC):
         """
 
     def ask(self, session_id: str, *, again: bool) -> bool:
-        """Ask the writer of a session to give it up.
-
-        Args:
-            session_id: The full id.
-            again: It was asked before, so that its refusal counts.
+        """Ask the writer of a session to give it up. If it was asked before, `again`, its refusal counts.
 
         Returns:
             Whether nobody has it any more. If somebody has, ask again a moment later.
@@ -152,44 +147,6 @@ class Logs(ABC):
 
     def note_chosen(self, session_id: str, chosen: str) -> None:  # noqa: B027 - files have one server
         """Note what was chosen for a session that is open here, for whoever opens it next."""
-
-    # Requests for what another server has open
-
-    def check_served(self, session_id: str) -> None:  # noqa: B027 - files have one server
-        """Check that no other server has a session open.
-
-        Raises:
-            SessionInUse: One has; the message names its process.
-        """
-
-    def pass_on(self, session_id: str, content: bytes) -> tuple[int, int] | None:
-        """Pass a request on to the server that has a session open. Returns its number, and the server's epoch; None if
-        no other server has it open.
-        """
-        del session_id, content
-        return None
-
-    def answer_to(self, session_id: str, number: int, epoch: int) -> bytes | None:
-        """The answer to a request; None if there is none yet.
-
-        Raises:
-            SessionInUse: There will be none: the server doesn't have the session any more.
-        """
-        raise NotImplementedError
-
-    def withdraw(self, number: int, *, taken: bool = False) -> bool:
-        """Take a request back; with `taken`, remove it also if it is being carried out, or was. Returns whether it was
-        there.
-        """
-        raise NotImplementedError
-
-    def take_requests(self) -> list[PassedOn]:
-        """The requests that other servers passed on. They are taken: nobody gets them again."""
-        return []
-
-    def answer_request(self, number: int, content: bytes) -> None:
-        """Answer a request that was taken."""
-        raise NotImplementedError
 
     @abstractmethod
     def begin(

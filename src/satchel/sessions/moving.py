@@ -50,12 +50,6 @@ async def take_in(root: Path, local: Database | None, server: Database, *, clock
 
     Killed at any moment, it can be called again.
 
-    Args:
-        root: `SATCHEL_HOME/sessions`.
-        local: The home's database.
-        server: Where they go.
-        clock: For what waits for them.
-
     Returns:
         The ids of those that stay files; see `RowLogs.take_in`.
 

@@ -192,7 +192,6 @@ class Matchers:
     """What finds each set of texts, made once for all logs: for a text of 300 KB that takes half a second."""
 
     def __init__(self) -> None:
-        """Create it without any."""
         self._made: dict[tuple[frozenset[str], bool], _Matcher] = {}
 
     def of(self, texts: Iterable[str], *, parts: bool) -> _Matcher | None:
@@ -223,7 +222,6 @@ class Sieve:
     """
 
     def __init__(self, words: Sequence[Words], memory_ids: Collection[str], matchers: Matchers) -> None:
-        """Prepare it for all logs of one forgetting."""
         # Where a memory was shown, its session is named, or memory was asked; and a result that is not whole here.
         telling = [*memory_ids, *(w.session for w in words if w.session is not None)]
         self._sessions = {w.session for w in words}
@@ -376,16 +374,8 @@ def redact_log(
     """Rewrite one log and its spilled results without the words. Blocks.
 
     The new lines replace the old ones in one step. The session's writer, in this process or another, continues after
-    them. A log that was compressed is plain afterwards.
-
-    Args:
-        logs: All logs. Spilled results are rewritten only below their home, whatever paths the log contains.
-        path: The log.
-        session_id: Its session.
-        words: The words to forget.
-        memory_ids: Memories that were surfaced with these ids are forgotten too.
-        matchers: For all logs of this forgetting.
-        sieve: For all logs of this forgetting, too. None reads the log in any case.
+    them. A log that was compressed is plain afterwards. Memories that were surfaced with `memory_ids` are forgotten,
+    too. Without a sieve, the log is read in any case.
 
     Returns:
         What was changed; None if nothing was.

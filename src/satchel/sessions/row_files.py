@@ -67,7 +67,6 @@ class RowFiles:
     """The files beside the logs of a home. All methods block, and are called in transactions of the caller's."""
 
     def __init__(self) -> None:
-        """Nothing is known of the files here."""
         self._known: dict[str, Changed] = {}
 
     def forget(self, session_id: str) -> None:

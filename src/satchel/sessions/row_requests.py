@@ -8,14 +8,16 @@ take it any more. What is in a row is the server's matter, which encrypts it.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from sqlalchemy import Connection, delete, insert, select, update
 
-from satchel.sessions.tables import conversation_requests, conversations
+from satchel.sessions.tables import NOW, conversation_requests, conversations
+from satchel.storage import Database
 
-__all__ = ["PassedOn", "answer", "answer_to", "put", "take", "waiting", "withdraw"]
+__all__ = ["PassedOn", "RowRequests"]
 
+_rows: Final = conversation_requests
 _LEFT_MS: Final = 600_000
 """A row that is older was left by a server that was killed."""
 
@@ -34,52 +36,67 @@ class PassedOn:
     content: bytes
 
 
-def put(
-    connection: Connection, session_id: str, content: bytes, *, epoch: int, last_seq: int, now: int
-) -> int:
-    """Pass a request on to the writer with this epoch. Returns its number."""
-    rows = conversation_requests
-    connection.execute(delete(rows).where(rows.c.at < now - _LEFT_MS))
-    row = {"session_id": session_id, "epoch": epoch, "last_seq": last_seq, "at": now, "content": content}
-    return int(connection.execute(insert(rows).values(row).returning(rows.c.number)).scalar_one())
+@dataclass(frozen=True, slots=True)
+class RowRequests:
+    """The requests in a database on a server. All methods block."""
 
+    database: Database
 
-def answer_to(connection: Connection, number: int) -> bytes | None:
-    """The answer to a request; None if there is none yet."""
-    column = conversation_requests.c.answer
-    return connection.execute(select(column).where(conversation_requests.c.number == number)).scalar()
+    def put(self, row: Any, content: bytes) -> int:
+        """Pass a request on to the writer in the row of a conversation. Returns its number."""
 
+        def write(connection: Connection) -> int:
+            now = connection.execute(select(NOW)).scalar_one()
+            connection.execute(delete(_rows).where(_rows.c.at < now - _LEFT_MS))
+            new = {"session_id": row.session_id, "epoch": row.epoch, "last_seq": row.last_seq}
+            added = insert(_rows).values({**new, "at": now, "content": content}).returning(_rows.c.number)
+            return int(connection.execute(added).scalar_one())
 
-def withdraw(connection: Connection, number: int, *, taken: bool = False) -> bool:
-    """Remove a request; with `taken`, also one that was carried out. Returns whether it was there."""
-    rows = conversation_requests
-    gone = delete(rows).where(rows.c.number == number)
-    return bool(connection.execute(gone if taken else gone.where(rows.c.content.is_not(None))).rowcount)
+        return self.database.write_blocking(write)
 
+    def answer_to(self, number: int) -> bytes | None:
+        """The answer to a request; None if there is none yet."""
+        query = select(_rows.c.answer).where(_rows.c.number == number)
+        found = self.database.read_blocking(lambda connection: connection.execute(query).scalar())
+        return None if found is None else bytes(found)
 
-def waiting(connection: Connection, writer: str) -> list[int]:
-    """The numbers of the requests that wait for a writer, in the order in which they came: one short read."""
-    rows = conversation_requests
-    own = rows.c.session_id == conversations.c.session_id, rows.c.epoch == conversations.c.epoch
-    query = select(rows.c.number).where(*own, conversations.c.writer == writer, rows.c.content.is_not(None))
-    return list(connection.execute(query.order_by(rows.c.number)).scalars())
+    def withdraw(self, number: int, *, taken: bool = False) -> bool:
+        """Take a request back; with `taken`, remove it also if it is being carried out, or was. Returns whether it was
+        there.
+        """
+        own = delete(_rows).where(_rows.c.number == number)
+        gone = own if taken else own.where(_rows.c.content.is_not(None))
+        return self.database.write_blocking(lambda connection: bool(connection.execute(gone).rowcount))
 
-
-def take(connection: Connection, numbers: list[int]) -> list[PassedOn]:
-    """Take requests, those that were withdrawn meanwhile left out."""
-    rows = conversation_requests
-    wanted = rows.c.number.in_(numbers), rows.c.content.is_not(None)
-    found = connection.execute(select(rows).where(*wanted).order_by(rows.c.number).with_for_update()).all()
-    connection.execute(update(rows).where(*wanted).values(content=None))
-    return [
-        PassedOn(
-            number=row.number, session_id=row.session_id, last_seq=row.last_seq, content=bytes(row.content)
+    def take(self, writer: str) -> list[PassedOn]:
+        """Take the requests that wait for a writer, in the order in which they came. Those that were withdrawn
+        meanwhile are left out.
+        """
+        own = _rows.c.session_id == conversations.c.session_id, _rows.c.epoch == conversations.c.epoch
+        query = select(_rows.c.number).where(*own, conversations.c.writer == writer)
+        numbers = self.database.read_blocking(
+            lambda connection: connection.execute(query.where(_rows.c.content.is_not(None))).scalars().all()
         )
-        for row in found
-    ]
+        wanted = _rows.c.number.in_(numbers), _rows.c.content.is_not(None)
 
+        def write(connection: Connection) -> list[PassedOn]:
+            found = connection.execute(
+                select(_rows).where(*wanted).order_by(_rows.c.number).with_for_update()
+            ).all()
+            connection.execute(update(_rows).where(*wanted).values(content=None))
+            return [
+                PassedOn(
+                    number=row.number,
+                    session_id=row.session_id,
+                    last_seq=row.last_seq,
+                    content=bytes(row.content),
+                )
+                for row in found
+            ]
 
-def answer(connection: Connection, number: int, content: bytes) -> None:
-    """Answer a request. If its sender has left, nothing is kept."""
-    rows = conversation_requests
-    connection.execute(update(rows).where(rows.c.number == number).values(answer=content))
+        return self.database.write_blocking(write) if numbers else []
+
+    def answer(self, number: int, content: bytes) -> None:
+        """Answer a request that was taken. If its sender has left, nothing is kept."""
+        change = update(_rows).where(_rows.c.number == number).values(answer=content)
+        self.database.write_blocking(lambda connection: connection.execute(change))

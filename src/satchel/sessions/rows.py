@@ -23,13 +23,9 @@ from typing import Any, Final, TypeAlias, TypeVar
 import anyio
 import anyio.to_thread
 from sqlalchemy import (
-    BigInteger,
     Connection,
     bindparam,
-    cast,
     delete,
-    extract,
-    func,
     insert,
     select,
     text,
@@ -50,7 +46,6 @@ from satchel.events import (
     is_transient,
 )
 from satchel.processes import has_ended
-from satchel.sessions import row_requests
 from satchel.sessions.files import FileLogs
 from satchel.sessions.journal import Hold, Journal, Lanes, OnForgotten, is_empty, make_folder, unwritable
 from satchel.sessions.log import PAGE_BYTES, LogLine, Pace, decode_line, encode_records, log_of, raw_lines
@@ -68,9 +63,10 @@ from satchel.sessions.row_files import (
     quoted,
     remove_files,
 )
-from satchel.sessions.row_requests import PassedOn
+from satchel.sessions.row_requests import PassedOn, RowRequests
 from satchel.sessions.summary import add_cost
 from satchel.sessions.tables import (
+    NOW,
     conversation_costs,
     conversation_files,
     conversation_lines,
@@ -100,7 +96,6 @@ _KEPT, _OFFERED, _ASKED, _BUSY = range(4)
 
 _HEADS = select(conversations)
 _HEAD = Prepared(_HEADS.where(conversations.c.session_id == bindparam("session")))
-_NOW: Final = cast(extract("epoch", func.clock_timestamp()) * 1000, BigInteger)
 _LINES = Prepared(
     select(conversation_lines.c.seq, conversation_lines.c.line)
     .where(
@@ -118,7 +113,7 @@ _ADD = Prepared(
 _APPENDED = Prepared(
     update(conversations)
     .where(conversations.c.session_id == bindparam("session"))
-    .values(last_seq=bindparam("last"), generation=bindparam("number"), until=_NOW + _LEASE_MS)
+    .values(last_seq=bindparam("last"), generation=bindparam("number"), until=NOW + _LEASE_MS)
 )
 _SPENT_ON = Prepared(text("SELECT coalesce(sum(cost), 0) AS cost FROM conversation_costs WHERE day = :day"))
 _SPENT = Prepared(
@@ -181,8 +176,7 @@ def _head(connection: Connection, session_id: str) -> Any:
 
 
 def _now(connection: Connection) -> int:
-    """Milliseconds since 1970 by the server's clock, which all machines share."""
-    return int(connection.execute(select(_NOW)).scalar_one())
+    return int(connection.execute(select(NOW)).scalar_one())
 
 
 def _id(path: Path) -> str:
@@ -231,7 +225,6 @@ class RowLogs(Logs):
     is_shared = True
 
     def __init__(self, root: Path, database: Database, *, clock: Clock, lanes: Lanes) -> None:
-        """Touch nothing yet."""
         self.root = root
         self.database = database
         self.clock = clock
@@ -239,6 +232,7 @@ class RowLogs(Logs):
         self.me = f"{_machine()} {socket.gethostname().replace(' ', '-')} {os.getpid()} {token_hex(6)}"
         _OWN.add(self.me)
         self.beside = RowFiles()
+        self.requests = RowRequests(database)
         self._storing = threading.Lock()
         self._has_stored = False
         self._leases: set[_Lease] = set()
@@ -542,7 +536,7 @@ class RowLogs(Logs):
             own = update(conversations).where(
                 conversations.c.writer == self.me, conversations.c.session_id.in_(held)
             )
-            connection.execute(own.values(until=_NOW + _LEASE_MS))
+            connection.execute(own.values(until=NOW + _LEASE_MS))
 
         while not ended.wait(_RENEW_S):
             with suppress(SatchelError, RuntimeError):  # the server is away, or the database is being closed
@@ -569,7 +563,7 @@ class RowLogs(Logs):
                             conversations.c.writer == self.me,
                             conversations.c.epoch == lease.epoch,
                         )
-                        .values(writer="", until=_NOW)
+                        .values(writer="", until=NOW)
                     )
                 )
 
@@ -637,58 +631,28 @@ class RowLogs(Logs):
 
     # Requests for what another server has open
 
-    def check_served(self, session_id: str) -> None:
-        """See `Logs.check_served`."""
+    def served(self, session_id: str) -> Any:
+        """The row of a session that another server has open, and carries out requests for; None if none has."""
         row = self._held(session_id)
-        if row is not None and row.writer != self.me and row.handover != _KEPT:
+        return None if row is None or row.writer == self.me or row.handover == _KEPT else row
+
+    def check_served(self, session_id: str) -> None:
+        """Check that no other server has a session open.
+
+        Raises:
+            SessionInUse: One has; the message names its process.
+        """
+        if (row := self.served(session_id)) is not None:
             raise _busy(session_id, row.writer)
 
-    def pass_on(self, session_id: str, content: bytes) -> tuple[int, int] | None:
-        """See `Logs.pass_on`."""
+    def is_at(self, session_id: str, epoch: int) -> bool:
+        """Whether the writer with this epoch still has a session."""
         row = self._held(session_id)
-        if row is None or row.writer == self.me or row.handover == _KEPT:
-            return None
-
-        def write(connection: Connection) -> int:
-            return row_requests.put(
-                connection,
-                session_id,
-                content,
-                epoch=row.epoch,
-                last_seq=row.last_seq,
-                now=_now(connection),
-            )
-
-        return self.database.write_blocking(write), int(row.epoch)
-
-    def answer_to(self, session_id: str, number: int, epoch: int) -> bytes | None:
-        """See `Logs.answer_to`."""
-        found = self.database.read_blocking(lambda connection: row_requests.answer_to(connection, number))
-        if found is None and ((row := self._held(session_id)) is None or row.epoch != epoch):
-            # It may have been answered between the two looks.
-            found = self.database.read_blocking(lambda connection: row_requests.answer_to(connection, number))
-            if found is None:
-                raise SessionInUse(f"The server that had session {session_id} open gave it up, or has ended.")
-        return None if found is None else bytes(found)
-
-    def withdraw(self, number: int, *, taken: bool = False) -> bool:
-        """See `Logs.withdraw`."""
-        return self.database.write_blocking(
-            lambda connection: row_requests.withdraw(connection, number, taken=taken)
-        )
+        return row is not None and row.epoch == epoch
 
     def take_requests(self) -> list[PassedOn]:
-        """See `Logs.take_requests`."""
-        if not self._leases:
-            return []
-        found = self.database.read_blocking(lambda connection: row_requests.waiting(connection, self.me))
-        if not found:
-            return []
-        return self.database.write_blocking(lambda connection: row_requests.take(connection, found))
-
-    def answer_request(self, number: int, content: bytes) -> None:
-        """See `Logs.answer_request`."""
-        self.database.write_blocking(lambda connection: row_requests.answer(connection, number, content))
+        """The requests that other servers passed on. They are taken: nobody gets them again."""
+        return self.requests.take(self.me) if self._leases else []
 
     def _answer(self, session_id: str, writer: str, handover: int) -> None:
         own = conversations.c.session_id == session_id, conversations.c.writer == writer
@@ -926,7 +890,7 @@ def start_log(
             last_seq=last_seq,
             writer=writer,
             epoch=epoch,
-            until=_NOW + _LEASE_MS if writer else 0,
+            until=NOW + _LEASE_MS if writer else 0,
             handover=handover,
         )
     )

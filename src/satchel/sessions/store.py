@@ -10,7 +10,7 @@ from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import BinaryIO, Literal, TypeVar
+from typing import TYPE_CHECKING, BinaryIO, Literal, TypeVar
 
 import anyio
 import anyio.to_thread
@@ -46,6 +46,9 @@ from satchel.sessions.summary import SessionInfo, Summary, add_cost, source_of
 from satchel.sessions.view import SessionTurn, SessionView
 from satchel.storage import Database
 from satchel.tools.kept import FOLDER
+
+if TYPE_CHECKING:
+    from satchel.sessions.rows import RowLogs
 
 __all__ = ["SessionStore"]
 
@@ -95,10 +98,11 @@ class SessionStore:
         self._new_id = new_id
         self._lanes = Lanes()
         self._logs: Logs = FileLogs(root, clock=clock, lanes=self._lanes)
+        self._rows: RowLogs | None = None
         if database is not None and database.is_on_server:
             from satchel.sessions.rows import RowLogs  # noqa: PLC0415 - most homes have files
 
-            self._logs = RowLogs(root, database, clock=clock, lanes=self._lanes)
+            self._logs = self._rows = RowLogs(root, database, clock=clock, lanes=self._lanes)
         self._index = SessionIndex(self._logs, database, self._lanes.long)
         self._open: dict[str, Journal] = {}
         self._found: dict[str, Path] = {}
@@ -112,10 +116,6 @@ class SessionStore:
 
     async def create(self, cwd: Path | str, *, session_id: str | None = None) -> Journal:
         """Begin a session. The first append creates its file.
-
-        Args:
-            cwd: The session's working directory, absolute.
-            session_id: The session's id; None chooses one.
 
         Raises:
             UsageError: The id has characters that are not allowed, or is in use.
@@ -142,11 +142,8 @@ class SessionStore:
 
     async def branch(self, session_id: str, turn: int, *, undoes: bool = False) -> str:
         """Make a session that repeats another one up to a turn, to go on otherwise from there. The other one stays.
-
-        Args:
-            session_id: The session's id, or the beginning of one if it is unique. It may be open.
-            turn: The first turn that is not repeated; the one after the last repeats all of it.
-            undoes: What the file tools changed in the turns that it repeats can be undone in it as well.
+        `turn` is the first one that is not repeated. With `undoes`, what the file tools changed in those that are can
+        be undone in it as well.
 
         Returns:
             The id of the branch.
@@ -195,12 +192,8 @@ class SessionStore:
         return self._root / bucket_name(cwd) / log_name(started_at.astimezone(), session_id)
 
     async def write(self, path: Path, session_id: str, records: Sequence[Record]) -> None:
-        """Write the log of a session that was held elsewhere, whose memories are stored. It is durable then.
-
-        Args:
-            path: Its place; see `place`.
-            session_id: The id.
-            records: All of them. The files that they name are there.
+        """Write the log of a session that was held elsewhere, whose memories are stored. It is durable then. The files
+        that the records name are there.
 
         Raises:
             SessionInUse: Another process does the same, or has done it meanwhile.
@@ -316,10 +309,7 @@ class SessionStore:
 
     async def spent_on(self, day: str) -> float:
         """What all sessions of the home spent on a local day, in US dollars: a sum of the server's, or of the logs, of
-        which only what was added is read.
-
-        Args:
-            day: As "2026-11-21".
+        which only what was added is read. The day is in ISO 8601.
         """
         known = await self._logs.spent(day)
         return known if known is not None else await self._index.spent_on(day)
@@ -380,13 +370,9 @@ class SessionStore:
     # The inbox
 
     async def post(self, session_id: str, *, source: str, text: str, untrusted: bool = False) -> str:
-        """Put an entry into a session's inbox. The session may be closed, or open in any process.
-
-        Args:
-            session_id: The session's id, or the beginning of one if it is unique.
-            source: Who posts.
-            text: At most `inbox.MAX_CHARS` characters. The caller has removed secrets.
-            untrusted: `text` comes from outside.
+        """Put an entry into a session's inbox. The session may be closed, or open in any process. The session is named
+        by its id or a unique beginning of it. The text has at most `inbox.MAX_CHARS` characters; the caller has removed
+        secrets.
 
         Returns:
             The entry's id.
@@ -515,13 +501,9 @@ class SessionStore:
 
         A session that is open, here or in another process, continues in the rewritten log. A program that has its
         messages in memory must rebuild them (`Redacted.open_in`). A log that can't be rewritten stays as it is and is
-        named in the result; the others are rewritten.
-
-        Args:
-            words: The words to forget, and where.
-            memory_ids: Memories that were surfaced to a model with these ids are forgotten too.
-            told: Sessions in which any of the words may stand, whatever session they are from.
-            only_open: Leave out the logs that nobody writes now.
+        named in the result; the others are rewritten. Any of the words may stand in the sessions `told`, whatever
+        session they are from. Memories that were surfaced with `memory_ids` are forgotten, too. With `only_open`, the
+        logs that nobody writes now are left out.
         """
         if not words and not memory_ids:
             return Redaction()
@@ -627,11 +609,8 @@ class SessionStore:
         return await self._run(self._logs.damaged)
 
     async def writer(self, session_id: str, *, keeps: bool = False) -> int | None:
-        """The process that has a session open for writing, this one included; None if none has.
-
-        Args:
-            session_id: The full id.
-            keeps: Leave out a process that gives it up if it is asked and idle.
+        """The process that has a session open for writing, this one included; None if none has. With `keeps`, a process
+        that gives it up if it is asked and idle is left out.
         """
         return await self._run(lambda: self._logs.writer(session_id, keeps=keeps))
 
@@ -672,14 +651,11 @@ class SessionStore:
             SessionInUse: One has, and carries out requests for it; see `pass_on`.
             StorageError: The database failed.
         """
-        await self._run(lambda: self._logs.check_served(session_id))
+        if (rows := self._rows) is not None:
+            await self._run(lambda: rows.check_served(session_id))
 
     async def pass_on(self, session_id: str, content: bytes) -> bytes | None:
         """Have the server that has a session open carry out a request, and wait for its answer.
-
-        Args:
-            session_id: The full id.
-            content: The request, for `passed_on` there.
 
         Returns:
             The answer. None if it was not carried out, because no other server has the session open any more.
@@ -688,26 +664,30 @@ class SessionStore:
             StorageLocked: There is no answer. The message says whether it may have been carried out.
             StorageError: The database failed, and the same is unknown.
         """
-        passed = await self._run(lambda: self._logs.pass_on(session_id, content))
-        if passed is None:
+        rows = self._rows
+        row = await self._run(lambda: rows.served(session_id)) if rows is not None else None
+        if rows is None or row is None:
             return None
-        number, epoch = passed
+        requests = rows.requests
+        number = await self._run(lambda: requests.put(row, content))
         try:
             for _ in range(_MOST_LOOKS):
-                try:
-                    found = await self._run(lambda: self._logs.answer_to(session_id, number, epoch))
-                except SessionInUse as error:
-                    if await self._run(lambda: self._logs.withdraw(number)):
-                        return None
-                    raise StorageLocked(f"{error} Look whether it was done.") from error
-                if found is not None:
+                has_it = await self._run(lambda: rows.is_at(session_id, row.epoch))
+                if (found := await self._run(lambda: requests.answer_to(number))) is not None:
                     return found
+                if not has_it:
+                    if await self._run(lambda: requests.withdraw(number)):
+                        return None
+                    raise StorageLocked(
+                        f"The server that had session {session_id} open gave it up, or has ended. Look whether it was "
+                        "done."
+                    )
                 await anyio.sleep(_ASK_S)
-            done = "was not" if await self._run(lambda: self._logs.withdraw(number)) else "may yet be"
+            done = "was not" if await self._run(lambda: requests.withdraw(number)) else "may yet be"
             raise StorageLocked(f"The server that has session {session_id} doesn't answer. It {done} done.")
         finally:
             with anyio.CancelScope(shield=True), suppress(StorageError):
-                await self._run(lambda: self._logs.withdraw(number, taken=True))
+                await self._run(lambda: requests.withdraw(number, taken=True))
 
     async def passed_on(self) -> Sequence[PassedOn]:
         """The requests that other servers passed on to this one. They are not returned again: carry each out, and
@@ -716,11 +696,12 @@ class SessionStore:
         Raises:
             StorageError: The database failed.
         """
-        return await self._run(self._logs.take_requests)
+        return await self._run(self._rows.take_requests) if self._rows is not None else []
 
     async def answer_passed(self, number: int, content: bytes) -> None:
         """Answer a request that was passed on. Errors as in `passed_on`."""
-        await self._run(lambda: self._logs.answer_request(number, content))
+        if (rows := self._rows) is not None:
+            await self._run(lambda: rows.requests.answer(number, content))
 
     async def _hold(self, session_id: str) -> Hold:
         """Hold a session. A server that has it open is asked for it, and one that was killed is waited for."""

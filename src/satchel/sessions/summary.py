@@ -80,8 +80,6 @@ class SessionInfo:
             before that.
         started_at: With the local offset of that time.
         last_at: The time of the newest event; a new title is none, nor is closing it.
-        turns: The number of turns begun.
-        usage: Of the whole session.
         spent: `usage` by day, model and purpose.
         pinned: Lists show it first.
         archived: Lists leave it out.

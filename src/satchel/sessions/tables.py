@@ -7,9 +7,25 @@ migration
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, Column, Float, Index, Integer, LargeBinary, MetaData, Table, Text
+from typing import Final
+
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Float,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    Table,
+    Text,
+    cast,
+    extract,
+    func,
+)
 
 __all__ = [
+    "NOW",
     "SERVER_ONLY",
     "conversation_costs",
     "conversation_files",
@@ -28,6 +44,9 @@ __all__ = [
 ]
 
 metadata = MetaData()
+
+NOW: Final = cast(extract("epoch", func.clock_timestamp()) * 1000, BigInteger)
+"""Milliseconds since 1970 by the clock of a server, which all machines share."""
 
 session_log = Table(
     "session_log",

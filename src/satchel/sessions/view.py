@@ -108,8 +108,6 @@ class LastWords:
     """The last words of a turn.
 
     Attributes:
-        final: All of them.
-        at: When they were said.
         rest: What the model has not said of them: Satchel's own words, such as why the turn ended early.
         question: The question that ends the turn.
         failure: What ended the turn with an error.

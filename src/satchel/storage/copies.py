@@ -30,11 +30,7 @@ def why_unwritable(path: Path) -> str:
 
 def copy_database(source: Path, target: Path) -> None:
     """Write a complete and compact copy, while others may read and write the database. Its folder may be read-only, and
-    its disk full.
-
-    Args:
-        source: The database.
-        target: A file that doesn't exist yet; it will be readable only by its owner.
+    its disk full. The target doesn't exist yet, and will be readable only by its owner.
 
     Raises:
         StorageError: The database can't be read, or the copy can't be written.

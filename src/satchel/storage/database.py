@@ -42,7 +42,6 @@ class DatabaseReport:
     Attributes:
         place: The path of the database, or its URL without a password.
         engine: The database engine and its version ("SQLite 3.51.3").
-        revision: The revision of the schema.
         bytes: The size of the database; `log_bytes` is the size of its write-ahead log, 0 on a server.
         problems: What is wrong and what to do about it; empty if nothing is.
         warnings: What works but could be improved.

@@ -42,12 +42,7 @@ def is_locked(error: BaseException) -> bool:
 
 
 def explain(error: BaseException, place: str) -> StorageError:
-    """The typed error for an exception of the database driver.
-
-    Args:
-        error: The driver's exception, or SQLAlchemy's wrapper around it.
-        place: The path of the database, for the message.
-    """
+    """The typed error for an exception of the database driver. `place` is the path of the database, for the message."""
     code = code_of(error)
     words = str(error.orig if isinstance(error, DBAPIError) else error)
     if code in _LOCKED:

@@ -15,10 +15,8 @@ _BUSY_TIMEOUT_MS = 30_000
 
 
 def jobs_engine(path: Path) -> Engine:
-    """An engine for the job runner's database, in WAL mode, which the runner itself would not set.
-
-    Args:
-        path: The file; it is created for its owner only.
+    """An engine for the job runner's database, in WAL mode, which the runner itself would not set. The file is created
+    for its owner only.
 
     Raises:
         StorageError: It can't be created, or is on a network file system.

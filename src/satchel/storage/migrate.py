@@ -60,12 +60,8 @@ def _emptied(connection: Connection, config: Config) -> frozenset[str]:
 
 
 def upgrade(connection: Connection, *, to: str, place: str) -> None:
-    """Apply the missing migrations in the caller's transaction; the caller commits.
-
-    Args:
-        connection: In a transaction that holds the write lock, with foreign keys off.
-        to: The revision to reach.
-        place: The path of the database, for messages.
+    """Apply the missing migrations in the caller's transaction; the caller commits. The transaction holds the write
+    lock, with foreign keys off.
 
     Raises:
         StorageError: A table lost rows, or a foreign key has no target. The caller rolls back.

@@ -113,10 +113,7 @@ class PostgresDatabase(Database):
     async def bind(self, mark: str) -> None:
         """Refuse a database that another home uses. The first home that opens it becomes its own.
 
-        Other machines use it with a copy of that home's key.
-
-        Args:
-            mark: What the key of the home's hashes is recognised by.
+        Other machines use it with a copy of that home's key. The key of the home's hashes is recognised by `mark`.
 
         Raises:
             StorageError: It belongs to another home, or to programs without one.

@@ -22,12 +22,8 @@ _STEPS = 10_000
 
 @contextmanager
 def reading(path: Path, *, busy_timeout_ms: int, is_late: Callable[[], bool]) -> Iterator[Rows]:
-    """Open a database to read it, in one transaction, and change nothing.
-
-    Args:
-        path: The file.
-        busy_timeout_ms: How long to wait for a lock.
-        is_late: Asked while a query runs; True ends it.
+    """Open a database to read it, in one transaction, and change nothing. `is_late` is asked while a query runs; True
+    ends it.
 
     Raises:
         StorageError: There is no database, it is another program's or has another schema, it is locked, or it took too

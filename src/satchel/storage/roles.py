@@ -21,12 +21,8 @@ _OF_ADMINISTRATOR: Final = frozenset(
 
 
 def add_role(url: str, name: str, password: str) -> str:
-    """Make a role and a database, both with this name; nobody else may connect to it.
-
-    Args:
-        url: Of the administrator's database, whose role may create roles and databases.
-        name: Of both.
-        password: Of the role.
+    """Make a role and a database, both with this name; nobody else may connect to it. `url` is that of the
+    administrator's database, whose role may create roles and databases.
 
     Returns:
         The URL for the person.

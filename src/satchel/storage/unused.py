@@ -85,13 +85,8 @@ class PageFile:
 
         The caller holds SQLite's lock for writing and has seen that the write-ahead log is empty: then nobody writes to
         the file, and what is zeroed is what no process reads. It commits something before it gives the lock back if
-        pages have changed, so that no other process writes a copy of such a page that it has in its cache.
-
-        Args:
-            path: Of the file.
-            first: The first page, from 0.
-            count: How many pages.
-            page_bytes: Of each page.
+        pages have changed, so that no other process writes a copy of such a page that it has in its cache. Pages count
+        from 0.
 
         Returns:
             How many pages had something in their unused parts.

@@ -197,13 +197,8 @@ def granted_paths(texts: Sequence[str], *, cwd: Path, user_home: str, areas: Seq
     """The real paths that rules let boxed calls read or write, by the texts of the rules.
 
     A path is left out if a link is on the way to it that a boxed call may have made: one in the workspace, or in
-    another folder of these. Otherwise a command could lead the next box to any folder of the user.
-
-    Args:
-        texts: As the rules write them.
-        cwd: The session's folder.
-        user_home: What `~` stands for.
-        areas: Real paths of the folders that every boxed call may write.
+    another folder of these. Otherwise a command could lead the next box to any folder of the user. `areas` are the real
+    paths of the folders that every boxed call may write.
     """
     paths = [_absolute(text, cwd=cwd, user_home=user_home) for text in texts]
     reals = [os.path.realpath(path) for path in paths]

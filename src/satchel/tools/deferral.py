@@ -35,13 +35,7 @@ class ToolFinder(Protocol):
     """Finds tools by their purpose."""
 
     async def find(self, query: str, tools: Sequence[Tool], *, limit: int) -> Sequence[str]:
-        """The names of the matching tools, best first.
-
-        Args:
-            query: What the tool should do, in words.
-            tools: The tools to search.
-            limit: The most names to return.
-        """
+        """The names of the matching tools, best first."""
         ...
 
 
@@ -49,11 +43,8 @@ def split_by_number(tools: Sequence[Tool], *, defer_above: int) -> tuple[tuple[T
     """Split the tools into those in the prompt and those that are deferred.
 
     Deferred are those that few conversations need (`ToolSpec.is_deferred`), and, if there are too many tools that are
-    not built in, all of those. Those that the caller runs never are, because the bridge can't call them.
-
-    Args:
-        tools: In their order.
-        defer_above: The most tools in the prompt that are not built in.
+    not built in, all of those. Those that the caller runs never are, because the bridge can't call them. `defer_above`
+    is the most tools in the prompt that are not built in.
     """
     others = [tool for tool in tools if tool.spec.source != "builtin" and not tool.spec.client_side]
     deferred = [tool for tool in tools if tool.spec.is_deferred] + (

@@ -155,12 +155,8 @@ def describe_search(input: Mapping[str, Any]) -> str:
 
 
 def show_found(rows: Sequence[str], what: str, *, nothing: str) -> ShownResult:
-    """What a search found: how many rows, and the note in brackets at their end.
-
-    Args:
-        rows: The lines of its result.
-        what: What each of them is.
-        nothing: How a result begins that found nothing.
+    """What a search found: how many rows, and the note in brackets at their end. A result that found nothing begins
+    with `nothing`.
     """
     if not rows or rows[0].startswith(nothing):
         return ShownResult(summary=one_line("\n".join(rows)))

@@ -61,27 +61,16 @@ def function_tool(
     origin: str = "",
     timeout_s: float | None = None,
     pattern_key: str = "",
+    repeatable: bool = False,
     seldom: Sequence[str] = (),
     is_deferred: bool = False,
     vouched_for: bool = False,
 ) -> Tool:
-    """Make a tool from an async function.
+    """Make a tool from an async function, which may raise a `SatchelError`, whose message the model sees.
 
-    Args:
-        function: Runs a call; may raise a `SatchelError`, whose message the model sees.
-        name: See `ToolSpec`.
-        description: For the model: what the tool does, when to use it, what it returns.
-        properties: JSON Schema of each input field, in the order shown to the model. No other fields are allowed.
-        required: The required fields.
-        annotations: None uses the cautious defaults.
-        effects: See `Tool.effects`; None means that calls never conflict.
-        source: See `ToolSpec`.
-        origin: See `ToolSpec`.
-        timeout_s: See `ToolSpec`.
-        pattern_key: See `ToolSpec`.
-        seldom: See `ToolSpec`.
-        is_deferred: See `ToolSpec`.
-        vouched_for: See `ToolSpec`.
+    `properties` has the JSON Schema of each input field, in the order shown to the model; no other fields are allowed.
+    Without `annotations`, the cautious defaults hold; without `effects` (see `Tool.effects`), calls never conflict. The
+    rest is as in `ToolSpec`.
     """
     return FunctionTool(
         spec=ToolSpec(
@@ -98,6 +87,7 @@ def function_tool(
             annotations=annotations or Annotations(),
             timeout_s=timeout_s,
             pattern_key=pattern_key,
+            repeatable=repeatable,
             seldom=seldom,
             is_deferred=is_deferred,
             vouched_for=vouched_for,
@@ -108,12 +98,8 @@ def function_tool(
 
 
 def client_tool(*, name: str, description: str, input_schema: Mapping[str, Any]) -> Tool:
-    """Make a tool whose calls are run by the program that runs the turn (see `ToolSpec.client_side`).
-
-    Args:
-        name: See `ToolSpec`.
-        description: For the model.
-        input_schema: JSON Schema of type "object". Calls that don't match it are rejected before the program sees them.
+    """Make a tool whose calls are run by the program that runs the turn (see `ToolSpec.client_side`). Calls that don't
+    match the schema, of type "object", are rejected before the program sees them.
     """
 
     async def call(input: Mapping[str, Any], context: ToolContext) -> ToolResult:  # noqa: ARG001  # the port's shape

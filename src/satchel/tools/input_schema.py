@@ -81,11 +81,8 @@ class InputSchema:
 
 
 def check_schema(schema: Mapping[str, Any], *, subject: str = "its input schema") -> None:
-    """Check that a schema is one, and that checking an input against it reads nothing outside of it.
-
-    Args:
-        schema: JSON data.
-        subject: What it is called in an error.
+    """Check that a schema is one, and that checking an input against it reads nothing outside of it. Errors call it
+    `subject`.
 
     Raises:
         UsageError: It is not acceptable; the message is a clause that says why, without a full stop.

@@ -93,13 +93,7 @@ def kept_path(spill_dir: Path, file: FileBlock) -> Path:
 
 
 def keep(spill_dir: Path, name: str, content: bytes, *, text: str = "") -> FileBlock:
-    """Keep a file that belongs to a tool's result. Blocks.
-
-    Args:
-        spill_dir: See `ToolContext.spill_dir`.
-        name: Its name, without folders.
-        content: Its bytes.
-        text: What a model gets that takes no documents; "" for nothing.
+    """Keep a file that belongs to a tool's result. Blocks. `text` is what a model gets that takes no documents.
 
     Raises:
         OSError: It can't be written.

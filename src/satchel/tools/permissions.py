@@ -356,11 +356,8 @@ class ModeGate:
         return self._roots
 
     def suggest(self, call: PlannedCall, *, outside: bool = False) -> tuple[str, ...]:
-        """The narrowest rules, as texts, that would allow this call and, in the sandbox, others like it.
-
-        Args:
-            call: What the user is asked about.
-            outside: The rules are for outside of the sandbox.
+        """The narrowest rules, as texts, that would allow this call and, in the sandbox, others like it. With
+        `outside`, they are for outside of the sandbox.
         """
         name, subject = call.spec.name, call.subject
         if subject is None:

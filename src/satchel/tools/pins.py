@@ -34,7 +34,7 @@ class Pin(Generic[T]):
     Attributes:
         sha256: Of everything that a change must not alter unnoticed, in hexadecimal.
         shown: What the user could read of it.
-        approved_at: ISO 8601; "" where it is not approved, or was approved by a release that kept no times.
+        approved_at: ISO 8601; "" where it is not approved.
     """
 
     sha256: str
@@ -69,12 +69,8 @@ class Pins(Generic[T]):
     def listing(self, listed: Mapping[str, Pin[T]], *, accepted: Collection[str], at: str) -> Pins[T]:
         """The pins after the source has listed its tools.
 
-        An approved tool that is not listed stays approved, since it may come back unchanged.
-
-        Args:
-            listed: What the source offers now, by name.
-            accepted: The names of those that need no approval.
-            at: The time of the approvals, ISO 8601.
+        An approved tool that is not listed stays approved, since it may come back unchanged. Those in `accepted` need
+        no approval; `at` is the time of the approvals, ISO 8601.
         """
         changed = {
             name: pin
@@ -118,19 +114,15 @@ class PinFile(Generic[T]):
     """The pins of one source on disk. Several processes may use it: each change is made under a lock, atomically.
 
     Attributes:
-        path: See `pin_path`.
         read: Turns JSON data into what was shown; None leaves the tool out. It may raise KeyError, TypeError or
             ValueError.
         write: The opposite.
-        older: The file of earlier releases and what reads its JSON. It is used until the first change, which
-            writes the new file and removes the old one.
     """
 
     path: Path
     _: KW_ONLY
     read: Callable[[Any], T | None]
     write: Callable[[T], Mapping[str, Any]]
-    older: tuple[Path, Callable[[Any], Pins[T]]] | None = None
 
     def load(self) -> Pins[T] | None:
         """All pins; None where the source was never seen.
@@ -138,16 +130,21 @@ class PinFile(Generic[T]):
         Raises:
             UsageError: The file is damaged. Nothing in it is approved then, and nothing is written over it.
         """
-        found = self._load(self.path, self._from_json)
-        if found is None and self.older is not None:
-            found = self._load(*self.older)
-        return found
+        try:
+            if self.path.stat().st_size > _MAX_BYTES:
+                raise ValueError(f"it is larger than {_MAX_BYTES:,} bytes")
+            return self._from_json(json.loads(self.path.read_bytes()))
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except (OSError, KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+            raise UsageError(
+                f"{self.path} is damaged ({type(error).__name__}), so nothing in it is approved. Restore it, or "
+                "delete it: then everything is new."
+            ) from error
 
     def change(self, edit: Callable[[Pins[T] | None], Pins[T]]) -> Pins[T]:
-        """Replace the pins, over what another process wrote meanwhile.
-
-        Args:
-            edit: Gets what `load` gives, and returns what shall be kept.
+        """Replace the pins, over what another process wrote meanwhile. `edit` gets what `load` gives, and returns what
+        shall be kept.
 
         Returns:
             What is kept now.
@@ -162,34 +159,13 @@ class PinFile(Generic[T]):
             after = edit(before)
             if after != before:
                 replace_file(self.path, json.dumps(self._to_json(after), indent=1) + "\n")
-                if self.older is not None:
-                    self.older[0].unlink(missing_ok=True)
         return after
 
     def forget(self) -> bool:
-        """Remove all pins of the source, which is new then.
-
-        Returns:
-            Whether there were any.
-        """
-        paths = [self.path, *([self.older[0]] if self.older is not None else [])]
-        existed = [path.exists() for path in paths]
-        for path in paths:
-            path.unlink(missing_ok=True)
-        return any(existed)
-
-    def _load(self, path: Path, parse: Callable[[Any], Pins[T]]) -> Pins[T] | None:
-        try:
-            if path.stat().st_size > _MAX_BYTES:
-                raise ValueError(f"it is larger than {_MAX_BYTES:,} bytes")
-            return parse(json.loads(path.read_bytes()))
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-        except (OSError, KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
-            raise UsageError(
-                f"{path} is damaged ({type(error).__name__}), so nothing in it is approved. Restore it, or delete "
-                "it: then everything is new."
-            ) from error
+        """Remove all pins of the source, which is new then. Returns whether there were any."""
+        existed = self.path.exists()
+        self.path.unlink(missing_ok=True)
+        return existed
 
     def _to_json(self, pins: Pins[T]) -> dict[str, Any]:
         def written(pin: Pin[T]) -> dict[str, Any]:

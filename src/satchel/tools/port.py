@@ -232,13 +232,7 @@ class Delegate(Protocol):
     """Gives a task to a sub-agent of the session."""
 
     async def __call__(self, task: str, tools: Sequence[str], context: ToolContext) -> ToolResult:
-        """Let it work, and return what it answers.
-
-        Args:
-            task: All that it is told.
-            tools: The names of tools that it gets beside those that only read.
-            context: Of the call.
-        """
+        """Let it work, and return what it answers. It gets the named tools beside those that only read."""
         ...
 
 
@@ -309,12 +303,7 @@ class Tool(Protocol):
         ...
 
     async def call(self, input: Mapping[str, Any], context: ToolContext) -> ToolResult:
-        """Run the call.
-
-        Args:
-            input: Valid against `spec.input_schema`.
-            context: See `ToolContext`.
-        """
+        """Run the call. `input` is valid against `spec.input_schema`."""
         ...
 
 
@@ -345,10 +334,6 @@ class Resumable(Protocol):
 
     async def resume(self, answer: str, context: ToolContext) -> ToolResult:
         """Continue the call `context.call_id`.
-
-        Args:
-            answer: What the user said.
-            context: As for a new call.
 
         Returns:
             The call's result; an error if it can no longer continue.

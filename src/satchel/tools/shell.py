@@ -64,7 +64,6 @@ class Word:
     """One word of a command.
 
     Attributes:
-        text: The word without its quotes.
         expands: It holds an unquoted glob or tilde, so that the program may get other words in its place.
     """
 

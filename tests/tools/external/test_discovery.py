@@ -205,37 +205,6 @@ async def test_damaged_approvals_offer_nothing_and_are_not_written_over(bench: B
     assert pins.read_text() == "{"
 
 
-@requirement("tools:pins")
-async def test_approvals_that_an_earlier_release_kept_hold_until_the_next_change_moves_them(
-    bench: Bench,
-) -> None:
-    path = bench.put("one", counting(bench, "one", "first"))
-    await bench.found()
-    pins = bench.home / "pins" / "external.json"
-    older = bench.home / "tool-approvals.json"
-    kept = json.loads(pins.read_text())["approved"]
-    older.write_text(
-        json.dumps(
-            {
-                "form": 1,
-                "tools": {
-                    name: {"sha256": one["sha256"], "definition": one["shown"], "approved_at": "2026-01-02"}
-                    for name, one in kept.items()
-                },
-            }
-        )
-    )
-    pins.unlink()
-    path.write_text(counting(bench, "one", "second"))
-    external = await bench.found()
-    (entry,) = external.entries
-    assert entry.status == "changed"
-    assert "approved on 2026-01-02" in entry.reason
-    await external.approve("one")
-    assert [tool.spec.name for tool in await (await bench.found()).tools()] == ["one"]
-    assert (pins.exists(), older.exists()) == (True, False)
-
-
 async def test_what_is_kept_is_readable_by_its_owner_alone(bench: Bench) -> None:
     bench.put("one", script("one"))
     bench.put("bad", "#!/bin/sh\nexit 3\n")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -99,27 +98,6 @@ def test_another_program_is_another_server_and_each_approval_has_its_time(tmp_pa
     assert store.approve(entry, ["b"]).waiting == {}
     times = {name: pin["approved_at"] for name, pin in json.loads(path.read_text())["approved"].items()}
     assert times == {"a": first, "b": clock.now().isoformat()}
-
-
-@requirement("tools:pins")
-def test_pins_that_an_earlier_release_kept_hold_until_the_next_change_moves_them(tmp_path: Path) -> None:
-    store = PinStore(tmp_path, ManualClock())
-    entry = McpServerSettings(name="s", command="one")
-    (kept,) = read_listing("s", [tool("a")]).tools
-    identity = json.dumps([entry.command, entry.args, entry.cwd, entry.url, ""])
-    older = tmp_path / "mcp" / f"s-{hashlib.sha256(identity.encode()).hexdigest()[:12]}.json"
-    older.parent.mkdir()
-    older.write_text(
-        json.dumps(
-            {"version": 1, "server": "s", "accepted": [kept.to_json()], "listed": ["a"], "waiting": []}
-        )
-    )
-    found = store.load(entry)
-    assert found is not None
-    assert found.offered == (kept,)
-    pins = store.learn(entry, read_listing("s", [tool("a", description="Another.")]).tools)
-    assert ([pin.shown for pin in pins.approved.values()], list(pins.waiting)) == ([kept], ["a"])
-    assert (store.load(entry), older.exists()) == (pins, False)
 
 
 @requirement("mcp:pinned", "tools:pins")

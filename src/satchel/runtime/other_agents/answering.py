@@ -29,13 +29,8 @@ _FAILED_S: Final = 600.0
 def answering_server(
     home: Path, environ: Mapping[str, str], *, may_start: bool, left_s: Callable[[], float]
 ) -> Serving | None:
-    """The server to ask; None if there is none, or if one does not start in time.
-
-    Args:
-        home: SATCHEL_HOME; it exists.
-        environ: The whole environment, for a server that is started.
-        may_start: Whether one may be started.
-        left_s: The seconds that are left for its start.
+    """The server to ask; None if there is none, or if one does not start in time. `left_s` are the seconds that are
+    left for its start.
 
     Raises:
         SandboxError, OSError: It could not be started.

@@ -24,15 +24,8 @@ def ask(
     *,
     left_s: Callable[[], float],
 ) -> Any:
-    """Send a request to the server of this home, and return the JSON that it answers.
-
-    Args:
-        url: From `serving`, such as "http://127.0.0.1:7437".
-        token: The token of the home.
-        method: Of the request.
-        path: Of the route.
-        body: Sent as JSON.
-        left_s: The seconds that are left, asked before each wait.
+    """Send a request to the server of this home, and return the JSON that it answers. `left_s` gives the seconds that
+    are left, and is asked before each wait.
 
     Raises:
         StorageError: It could not be reached, took too long or answered with something else.

@@ -70,12 +70,8 @@ class AgentsQueue:
 
 
 async def take_queue(home: Home, *, clock: Clock, tell: Callable[[str], None]) -> int:
-    """Capture the queue.
-
-    Args:
-        home: Its memory is open. For an agent in a trusted project, the project's settings apply.
-        clock: For the dates of files.
-        tell: Called with progress lines, which contain no words of a conversation.
+    """Capture the queue. For an agent in a trusted project, the project's settings apply. No line that is told contains
+    words of a conversation.
 
     Returns:
         How many memories are new.

@@ -83,7 +83,6 @@ class FileChange:
     """A change of one file.
 
     Attributes:
-        path: The file.
         before: What it holds; None if it doesn't exist.
         after: What it will hold; None removes it.
         is_ours: Whether nothing is in it but entries of ours.
@@ -113,15 +112,8 @@ def plan(
     file: Path | None = None,
     remove: bool = False,
 ) -> tuple[FileChange, ...]:
-    """The changes that connect an agent, or disconnect it.
-
-    Args:
-        agent: Which one.
-        program: How it starts Satchel.
-        environ: Determines where the user's files are.
-        project: Change the files of this project instead of the user's.
-        file: Of `generic`: the list of MCP servers.
-        remove: Remove the entries.
+    """The changes that connect an agent, or disconnect it. The files of `project` are
+    changed instead of the user's, which `environ` says the place of; `file` is the list of MCP servers of `generic`.
 
     Raises:
         ConfigError: A file can't be read, has an unexpected form, or has an entry `satchel` of another program.

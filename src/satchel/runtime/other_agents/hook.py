@@ -59,13 +59,7 @@ class Told(NamedTuple):
 
 
 def answer_hook(raw: bytes, *, environ: Mapping[str, str], cwd: Path, clock: Clock) -> str:
-    """Handle one event.
-
-    Args:
-        raw: The payload, as it came on stdin.
-        environ: This process's environment.
-        cwd: The working directory.
-        clock: For deadlines, dates and the log.
+    """Handle one event. `raw` is the payload, as it came on stdin.
 
     Returns:
         What the agent reads on stdout; "" where there is nothing to say, or anything failed.

@@ -41,7 +41,6 @@ class AgentConversation(NamedTuple):
 
     Attributes:
         key: Its name in memory, such as "claude-code:3f1c…".
-        shown: The ids of the memories that it was shown.
         has_standing: Whether it was shown the profile.
         turn: The number of prompts, where the agent keeps no transcript.
     """
@@ -56,12 +55,9 @@ class Queued(NamedTuple):
     """An entry of the queue.
 
     Attributes:
-        path: The file in the queue.
         stamp: Of that file when it was read: a newer one is not removed with it.
         key: The conversation's name in memory.
         dialect: Whose it is.
-        transcript: The file to read, or "".
-        cwd: Where the agent worked.
         turn: Of what was said; `position` is its place in the turn.
         role: "user" or "assistant".
         text: What was said, without secrets and private parts; "" with a transcript.

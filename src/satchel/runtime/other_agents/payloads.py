@@ -44,13 +44,10 @@ class HookEvent(NamedTuple):
 
     Attributes:
         dialect: Whose it is.
-        name: What happens.
         raw_name: The agent's name for the event, which the answer repeats.
         session: The agent's own id of the conversation, "" if it gave none.
-        prompt: What the user said.
         answer: What the agent said last, where the payload has it.
         transcript: The file with the conversation, or "".
-        cwd: Where the agent works, or "".
         source: Why a session begins ("startup", "resume", "clear", "compact", "fork"), or the origin of a prompt.
         is_subagents: Whether it comes from a sub-agent.
     """

@@ -56,13 +56,8 @@ _GIT_KEYS: Final = re.compile(
 def boxed_environ(
     environ: Mapping[str, str], *, caches: Path, git_settings: Path, granted: Iterable[str] = ()
 ) -> dict[str, str]:
-    """The environment of a boxed program.
-
-    Args:
-        environ: The one that it would have outside.
-        caches: The folder of the workspace's own caches.
-        git_settings: A file that takes the place of `~/.gitconfig`.
-        granted: Names of further variables that the user lets boxed programs have.
+    """The environment of a boxed program. `granted` names further variables that the user lets boxed programs have;
+    `git_settings` takes the place of `~/.gitconfig`.
     """
     names = {*_PASSED, *_MARKS, *granted}
     kept = {name: value for name, value in environ.items() if name in names or name.startswith("LC_")}
@@ -88,10 +83,8 @@ def boxed_environ(
 
 
 def git_settings_text(listed: str) -> str:
-    """The git settings of boxed programs, from the user's own.
-
-    Args:
-        listed: What `git config --global --list --null` prints.
+    """The git settings of boxed programs, from the user's own. `listed` is what `git config --global --list --null`
+    prints.
     """
     lines = []
     for entry in listed.split("\0"):

@@ -209,11 +209,8 @@ def is_hidden(path: str, *, home: str, shown: Sequence[str] = ()) -> bool:
 
 
 def refusal_notes(refusals: Refusals, *, can_ask: bool) -> list[str]:
-    """The refusals as lines for the model and the user.
-
-    Args:
-        refusals: Of a command.
-        can_ask: The tool has inputs in which the model asks for more.
+    """The refusals as lines for the model and the user. `can_ask` says that the tool has inputs in which the model asks
+    for more.
     """
     notes = []
     if refusals.hosts or refusals.no_network:

@@ -10,10 +10,7 @@ __all__ = ["git_around"]
 
 def git_around(workspace: Path, *, stop: Path) -> Path | None:
     """The git folder of the repository that holds a workspace below its top, so that commits work there too.
-
-    Args:
-        workspace: A real path.
-        stop: Nothing is looked for in this folder and above: the user's home.
+    `workspace` is a real path. Nothing is looked for in the folder `stop`, the user's home, and above.
     """
     if os.path.lexists(workspace / ".git"):
         return None

@@ -25,12 +25,9 @@ _MOST_FOLDERS, _MOST_ENTRIES = 64, 2_000
 def programs_on_path(path: str, home: str) -> tuple[str, ...]:
     """The real paths of folders and files that programs on PATH need and that lie in no folder of the system.
 
-    It is derived from what PATH names alone: each folder, what its links lead to, and the other parts of a program
-    that is installed in a folder of its own (`PREFIX/bin` beside `PREFIX/lib`).
-
-    Args:
-        path: The variable.
-        home: The user's home, a real path. Neither it nor a folder above it is ever among them.
+    It is derived from what PATH names alone: each folder, what its links lead to, and the other parts of a program that
+    is installed in a folder of its own (`PREFIX/bin` beside `PREFIX/lib`). `path` is the variable; neither the user's
+    `home`, a real path, nor a folder above it is ever among them.
     """
     found: dict[str, None] = {}
     waiting = [Path(entry) for entry in path.split(":") if entry.startswith("/")]

@@ -17,7 +17,7 @@ from typing import Any, Final
 import anyio
 import anyio.to_thread
 
-from satchel.config import SandboxSettings
+from satchel.config import Settings
 from satchel.config.home import ensure_home, replace_file
 from satchel.errors import NoSandbox, SandboxError, StorageUnwritable
 from satchel.sandbox.aside import Before, Moved, left_by_killed, save
@@ -64,7 +64,6 @@ class BoxedRun:
     """A program that ran in a box.
 
     Attributes:
-        result: How it ended.
         refusals: What the box refused to it, as far as that can be told.
     """
 
@@ -100,32 +99,26 @@ class Workspaces:
     def __init__(
         self,
         sandbox: Callable[[], Awaitable[Sandbox]],
+        settings: Settings,
         *,
-        home: Path,
-        environ: Mapping[str, str],
         spawn: Spawn,
         tell: Callable[[str], None],
-        granted: Sequence[str] = (),
         tools: Sequence[Path] = (),
         fetching: Mapping[str, tuple[str, ...]] | None = None,
-        limits: SandboxSettings | None = None,
-        private: Sequence[str] = (),
     ) -> None:
         """Nothing is opened yet.
 
         Args:
             sandbox: Gives the sandbox, or raises `NoSandbox`.
-            home: SATCHEL_HOME, which no box shows.
-            environ: The environment of started processes; HOME in it is the user's home.
+            settings: HOME in their environment is the user's home.
             spawn: Runs something in the background until Satchel is closed.
             tell: Takes a notice for the user; told once that there is no sandbox.
-            granted: Names of environment variables that boxed programs get (`[tools] environ`).
             tools: Folders of executables that boxed programs may read.
             fetching: The MCP servers that a package runner fetches, with the hosts that it needs.
-            limits: What one boxed command may use: memory, processes, and space on disk.
-            private: Hosts whose addresses may be private (`[web] allow_private`), if a rule or an answer allows them.
         """
         self.sandbox = sandbox
+        self.settings = settings
+        environ = settings.environ
         named = environ.get("XDG_CACHE_HOME", "")
         around = (
             Path(named) if named.startswith("/") else Path(environ.get("HOME") or "/nonexistent", ".cache")
@@ -133,14 +126,11 @@ class Workspaces:
         # Now, and never again: later a box may have put a link on the way.
         self._caches = Path(os.path.realpath(around)) / "satchel" / "boxes"
         self._probed: Probe | None = None
-        self.home = Path(os.path.realpath(home))
+        self.home = Path(os.path.realpath(settings.home))
         self.environ = environ
         self.spawn = spawn
-        self.granted = tuple(granted)
         self.tools = tuple(Path(os.path.realpath(folder)) for folder in tools)
         self.fetching = dict(fetching or {})
-        self.limits = limits or SandboxSettings()
-        self.private = tuple(private)
         self.limiter = anyio.CapacityLimiter(4)
         self._tell = tell
         self._told = False
@@ -421,15 +411,9 @@ class Workspace:
         on_stderr: Callable[[bytes], None],
         read_only: Sequence[Path] = (),
     ) -> AsyncIterator[RunningProcess]:
-        """Run a program in a box for as long as the block lasts; see `run_alongside`.
-
-        Args:
-            argv: The program and its arguments.
-            box: What it may do beyond the workspace.
-            cwd: Its working directory.
-            environ: Its whole environment, apart from the caches and the git settings of the box.
-            on_stderr: Called with each piece of its stderr.
-            read_only: Further folders that it may read.
+        """Run a program in a box for as long as the block lasts; see `run_alongside`. `environ` is its whole
+        environment, apart from the caches and the git settings of the box; `read_only` are further folders that it may
+        read.
 
         Raises:
             SandboxError: As `run`.
@@ -509,7 +493,7 @@ class Workspace:
             environ,
             caches=caches or self.caches,
             git_settings=self._shared.git_file,
-            granted=(*self._shared.granted, *(granted or ())),
+            granted=(*self._shared.settings.tools.environ, *(granted or ())),
         )
 
     @asynccontextmanager
@@ -534,6 +518,7 @@ class Workspace:
     ) -> _Plan:
         """Look at the workspace, and say what a box has to be like now."""
         shared, git, common = self._shared, self._git(), common_of(self.folder)
+        limits = shared.settings.sandbox
         granted = [Path(path) for path in box.write]
         read = [Path(path) for path in box.read]
         guarded = tuple(path for path in granted if self._is_guarded(path))
@@ -575,13 +560,13 @@ class Workspace:
                 hosts=() if public else hosts,
                 private=(
                     *(host for host in hosts if _names_private(host)),
-                    *(shared.private if hosts else ()),
+                    *(shared.settings.web.allow_private if hosts else ()),
                 ),
             ),
-            memory_mb=shared.limits.memory_mb,
-            processes=shared.limits.processes,
-            file_mb=shared.limits.file_mb,
-            disk_mb=shared.limits.disk_mb,
+            memory_mb=limits.memory_mb,
+            processes=limits.processes,
+            file_mb=limits.file_mb,
+            disk_mb=limits.disk_mb,
         )
         around = (str(git),) if git is not None else ()
         writable = (str(self.folder), str(caches), *around, *box.write)

@@ -96,13 +96,8 @@ WISHES: Mapping[str, Mapping[str, Any]] = {
 
 
 def bash_tool(*, default_timeout_s: float, boxes: Workspaces | None = None, home: Path | None = None) -> Tool:
-    """Make the tool.
-
-    Args:
-        default_timeout_s: The time limit of a call that sets none.
-        boxes: Where boxed calls run; None for a program without a session, which runs no boxed calls and nothing in
-            the background.
-        home: SATCHEL_HOME, whose files are not undone.
+    """Make the tool. Without `boxes`, as in a program without a session, nothing is boxed and nothing runs in the
+    background. What is in `home`, SATCHEL_HOME, is not undone.
     """
     more = {**BACKGROUND, **WISHES} if boxes is not None else {}
 

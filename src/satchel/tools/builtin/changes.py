@@ -95,14 +95,7 @@ def keeper(context: ToolContext, place: Place) -> Keep:
 
 
 def keep_change(spill_dir: Path, turn: int, place: Place, before: bytes | None, after: bytes) -> None:
-    """Keep a change that is about to be made. Blocks.
-
-    Args:
-        spill_dir: The session's folder for long results.
-        turn: Its turn.
-        place: The file.
-        before: Its content; None if there is no such file.
-        after: Its content to be.
+    """Keep a change that is about to be made. Blocks. Content is None where there is no such file.
 
     Raises:
         Refused, StorageUnwritable, UsageError: It can't be kept. The file must not be changed then.

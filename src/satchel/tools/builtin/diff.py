@@ -32,13 +32,7 @@ STYLES: Mapping[str, Style] = {"+": "added", "-": "removed"}
 
 
 def unified_diff(before: str, after: str, name: str) -> str:
-    """The change as a unified diff with line numbers, cut after `MAX_LINES`.
-
-    Args:
-        before: The old text.
-        after: The new text.
-        name: The file's name, for the head of the diff.
-    """
+    """The change as a unified diff with line numbers, cut after `MAX_LINES`."""
     old, new = before.splitlines(), after.splitlines()
     # The equal lines at both ends are most of a file, and need not be compared.
     start = 0

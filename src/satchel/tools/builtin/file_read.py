@@ -300,12 +300,7 @@ class _Page:
 
 async def _document(page: _Page, reader: DocumentReader, what: str, *, is_first: bool) -> ToolResult:
     """A PDF as it is, with its text for a model that can't see it; the text of a long one, and of other documents.
-
-    Args:
-        page: What was read of the file.
-        reader: Reads its text.
-        what: Describes it.
-        is_first: The call asks for no particular lines.
+    `is_first`: the call asks for no particular lines.
     """
     pages, lines, why = 0, "", "With offset, its text comes in lines."
     try:

@@ -72,7 +72,6 @@ class Job:
     """
 
     def __init__(self, number: int, command: str, *, untrusted: bool, clock: Clock) -> None:
-        """Nothing is started yet."""
         self.number = number
         self.command = _whole_words(command)
         self.untrusted = untrusted
@@ -155,11 +154,9 @@ class BackgroundCommands:
     """The background commands of one open session.
 
     Attributes:
-        spawn: Runs something in the background.
         on_end: Told of each command that has ended, unless a call waits for it and says so itself.
         on_read: Told of each command that has ended when a call says so. It may have ended just before the call, and
             the model is told once.
-        clock: Says how long commands run.
         newest: The highest number that the session used before.
     """
 
@@ -248,13 +245,7 @@ async def start_job(
     context: ToolContext, command: str, execute: Execute, *, untrusted: bool, notes: Sequence[str] = ()
 ) -> ToolResult:
     """Start something in the background of a call's session, and say so, or how it ended if it does so at once.
-
-    Args:
-        context: The call's.
-        command: What people see of it.
-        execute: See `Execute`.
-        untrusted: Its output counts as coming from outside.
-        notes: What the model has to know as long as it runs.
+    `command` is what people see of it, `notes` what the model has to know as long as it runs.
 
     Raises:
         UsageError: As `BackgroundCommands.start`, or the call belongs to no session.

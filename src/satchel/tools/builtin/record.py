@@ -22,9 +22,7 @@ class ToolParts:
     """What built-in tools are made with.
 
     Attributes:
-        fence: Where file tools may read and write.
         bash_timeout_s: The time limit of a `bash` command that sets none; at least 120 is used.
-        boxes: Where boxed commands run; None if none do.
     """
 
     fence: Fence

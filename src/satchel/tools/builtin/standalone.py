@@ -69,10 +69,7 @@ def to_json(name: str, result: ToolResult) -> tuple[Any, bool]:
 
 
 def main(name: str) -> int:
-    """Run one tool as a program.
-
-    Args:
-        name: One of `SHIPPED`.
+    """Run one tool as a program. `name` is one of `SHIPPED`.
 
     Returns:
         The exit code.

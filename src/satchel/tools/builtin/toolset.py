@@ -52,13 +52,8 @@ def builtin_tools(
     bash_timeout_s: float = 30.0,
     boxes: Workspaces | None = None,
 ) -> Toolset:
-    """The built-in tools.
-
-    Args:
-        home: SATCHEL_HOME, which the file tools never write to; None for programs without one.
-        withheld: See `Fence`.
-        bash_timeout_s: The time limit of a `bash` command that sets none (`[agent] tool_timeout_s`).
-        boxes: Where boxed commands run; None if none do.
+    """The built-in tools. The file tools never write to `home`, SATCHEL_HOME. `bash_timeout_s` is the limit of a
+    command that sets none (`[agent] tool_timeout_s`). For `withheld`, see `Fence`.
     """
     given = ToolParts(
         fence=Fence(home=home, withheld=tuple(withheld)), bash_timeout_s=bash_timeout_s, boxes=boxes

@@ -110,11 +110,8 @@ def _has_ocr() -> bool:
 
 
 async def read_small(paths: Sequence[Path], sandbox: Sandbox) -> dict[Path, Document]:
-    """Read small documents in one run of the sandbox, which takes longer to start than most notes to read.
-
-    Args:
-        paths: As in `read_sections`; all `is_small`.
-        sandbox: As there.
+    """Read small documents in one run of the sandbox, which takes longer to start than most notes to read. All `paths`
+    are `is_small`.
 
     Returns:
         Those that could be read. `read_document` says of the others why not.
@@ -143,11 +140,8 @@ def _document(title: str, sections: Sequence[DocumentPart]) -> Document:
 async def read_sections(path: Path, sandbox: Sandbox) -> tuple[str, Sequence[DocumentPart]]:
     """Read a document: its title, or its file's name, and its pages and what stands under each heading, in order.
 
-    Pictures of pages are not read: a model that asks for a document may see them itself.
-
-    Args:
-        path: A regular file, without symbolic links on the way.
-        sandbox: Where the parser runs: without a network, and with this file as the only one of the user's.
+    Pictures of pages are not read: a model that asks for a document may see them itself. The path leads to a regular
+    file, without links on the way. The parser runs without a network, and with this file as the only one of the user's.
 
     Raises:
         UsageError: It is of an unknown kind, too large, encrypted or damaged, or a package is missing.

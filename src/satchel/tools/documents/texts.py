@@ -35,14 +35,8 @@ def document_kind(head: bytes, suffix: str) -> str:
 async def text_of_document(
     content: bytes, kind: str, name: str, folder: Path, sandbox: Callable[[], Awaitable[Sandbox]]
 ) -> tuple[str, int]:
-    """The text of a document with its headings and pages, and the number of its pages; 0 if it has none.
-
-    Args:
-        content: Its bytes.
-        kind: See `document_kind`.
-        name: What errors call it.
-        folder: Where a copy is for as long as it is read.
-        sandbox: Gives the sandbox in which parsers run.
+    """The text of a document with its headings and pages, and the number of its pages; 0 if it has none. Errors call it
+    `name`; while it is read, a copy is in `folder`.
 
     Raises:
         UsageError: It can't be read; says why.

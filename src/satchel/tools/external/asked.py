@@ -25,8 +25,6 @@ class Failure:
     """An executable that gave no schema.
 
     Attributes:
-        sha256: Of its content.
-        problem: Why, in a sentence.
         asked_at: Seconds since 1970.
     """
 

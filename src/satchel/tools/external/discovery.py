@@ -52,7 +52,6 @@ class Entry:
         status: "available": it is offered. "changed": its content is not the approved one. "overridden": another tool
             has its name. "disabled": by `[tools] disabled`. "skipped": it can't be used.
         reason: Why it is not offered, or a remark about it; may be "".
-        path: Its file.
     """
 
     name: str
@@ -94,12 +93,7 @@ async def ask_all(
     start: Start,
     limit_s: float,
 ) -> dict[Path, ExternalDefinition | str]:
-    """Ask executables for their schemas, concurrently.
-
-    Args:
-        candidates: The executables.
-        start: Starts one.
-        limit_s: The time limit of each.
+    """Ask executables for their schemas, concurrently. `limit_s` is for each.
 
     Returns:
         By path: the definition, or a sentence that says why there is none.

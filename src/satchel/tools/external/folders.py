@@ -99,11 +99,7 @@ def stamp_of(state: os.stat_result) -> Stamp:
 
 
 def digest_of(path: Path, expected: Stamp | None = None) -> tuple[str, Stamp]:
-    """The SHA-256 of a file's content, and the file's state while it was read.
-
-    Args:
-        path: A regular file.
-        expected: The state that it must be in.
+    """The SHA-256 of a file's content, and the file's state while it was read. `path` is a regular file.
 
     Raises:
         OSError: It can't be read, or is not in the expected state; `strerror` says which.

@@ -53,11 +53,8 @@ class ExternalDefinition:
 
 
 def parse_schema(printed: bytes) -> ExternalDefinition:
-    """Parse the output of `--schema`. Unknown fields are ignored.
-
-    Args:
-        printed: UTF-8. `parameters` is either flat, `{name: {type, description, required}}`, or a complete JSON
-            Schema.
+    """Parse the output of `--schema`. Unknown fields are ignored. It is UTF-8, and its `parameters` are either flat,
+    `{name: {type, description, required}}`, or a complete JSON Schema.
 
     Raises:
         UsageError: It does not define a tool. The message says what is wrong and fits after "it was skipped:".
@@ -107,8 +104,7 @@ def definition_from_json(value: Any) -> ExternalDefinition:
         input_schema=dict(value["input_schema"]),
         reads=tuple(map(str, value["reads"])),
         writes=tuple(map(str, value["writes"])),
-        # Pins and caches of earlier versions don't have this field.
-        returns=dict(value["returns"]) if value.get("returns") is not None else None,
+        returns=dict(value["returns"]) if value["returns"] is not None else None,
     )
 
 

@@ -245,12 +245,8 @@ _FILES: Final = {
 
 
 def new_tool(folder: Path, name: str, *, language: str) -> tuple[Path, Path]:
-    """Write `folder/NAME` and `folder/tests/test_NAME.…`.
-
-    Args:
-        folder: The tools' folder. If it is missing, it is created, writable only by its owner.
-        name: The tool's name.
-        language: One of `LANGUAGES`.
+    """Write `folder/NAME` and `folder/tests/test_NAME.…`. If the folder is missing, it is created, writable only by its
+    owner. The language is one of `LANGUAGES`.
 
     Returns:
         The tool and its test, both executable.

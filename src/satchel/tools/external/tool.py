@@ -42,7 +42,6 @@ class ExternalTool:
 
     Attributes:
         path: Its file; may be a symbolic link.
-        definition: What it says about itself.
         sha256: The hash of the approved content.
     """
 
@@ -56,16 +55,7 @@ class ExternalTool:
         timeout_s: float,
         boxes: Workspaces | None = None,
     ) -> None:
-        """Make the tool.
-
-        Args:
-            path: See the class.
-            definition: See the class.
-            stamp: The file's state when its content had the hash `sha256`.
-            sha256: See the class.
-            timeout_s: The time limit of a call.
-            boxes: Where boxed calls run; None if none do.
-        """
+        """Make the tool. `stamp` is the file's state when its content had the hash `sha256`."""
         self.path = path
         self.definition = definition
         self.sha256 = sha256

@@ -37,8 +37,6 @@ class ApprovalRecord:
     """The result of an approval.
 
     Attributes:
-        before: The previously approved definition, or None.
-        after: The definition that is approved now.
         was_same: This content had already been approved; nothing changed.
     """
 
@@ -67,7 +65,6 @@ class ExternalTools:
         notices: What the user should know about them, in sentences.
         state: The state of the scan. "failed": the folders could not be scanned, `notices` says why, and nothing is
             offered. During a refresh it is "in_progress" again; what was found before is still offered.
-        is_complete: A scan has ended, successfully or not.
     """
 
     def __init__(
@@ -102,12 +99,7 @@ class ExternalTools:
         """
         self._folders = tuple(folders)
         self._home = home
-        self._pins = PinFile(
-            pin_path(home, "external"),
-            read=definition_from_json,
-            write=asdict,
-            older=(home / "tool-approvals.json", _pins_of_older_form),
-        )
+        self._pins = PinFile(pin_path(home, "external"), read=definition_from_json, write=asdict)
         self._environ = environ
         self._clock = clock
         self._replaceable = frozenset(replaceable)
@@ -169,9 +161,6 @@ class ExternalTools:
     async def wait(self, limit_s: float) -> bool:
         """Wait for a scan that another task runs.
 
-        Args:
-            limit_s: The longest wait.
-
         Returns:
             Whether it is complete.
         """
@@ -185,10 +174,8 @@ class ExternalTools:
             await self._discover(asks_failed=True)
 
     async def approve(self, name: str) -> ApprovalRecord:
-        """Approve the current content of a file, so that it may be run.
-
-        Args:
-            name: The tool's name, or its file's name or path.
+        """Approve the current content of a file, so that it may be run. `name` is the tool's, or its file's name or
+        path.
 
         Raises:
             NotFound: There is no such tool.
@@ -347,11 +334,8 @@ class ExternalTools:
         return pins.approved if pins is not None else {}
 
     def _pin(self, more: _Approved, only_new: bool) -> _Approved:
-        """Add approvals to those on disk, which another process may have changed in the meantime.
-
-        Args:
-            more: By path.
-            only_new: Keep existing pins: a file that is new to this process must not replace what another one wrote.
+        """Add approvals to those on disk, which another process may have changed in the meantime. `more` is by path.
+        With `only_new`, a pin that another process wrote stays.
         """
 
         def edit(pins: Pins[ExternalDefinition] | None) -> Pins[ExternalDefinition]:
@@ -518,20 +502,6 @@ def _settle(
         except OSError as error:
             settled[path] = f"it can no longer be read: {error.strerror}."
     return settled
-
-
-def _pins_of_older_form(value: Any) -> Pins[ExternalDefinition]:
-    """Approvals that earlier releases kept in `tool-approvals.json`."""
-    return Pins(
-        approved={
-            path: Pin(
-                sha256=str(each["sha256"]),
-                shown=definition_from_json(each["definition"]),
-                approved_at=str(each["approved_at"]),
-            )
-            for path, each in value["tools"].items()
-        }
-    )
 
 
 _threads = anyio.CapacityLimiter(4)

@@ -25,11 +25,8 @@ _LISTS = {"resources": "uri", "resourceTemplates": "uriTemplate", "prompts": "na
 async def cleaned(
     transport: AbstractAsyncContextManager[TransportStreams], on_problem: Callable[[str, str], None]
 ) -> AsyncIterator[TransportStreams]:
-    """The same transport, with results that the SDK can read.
-
-    Args:
-        transport: How the server is reached.
-        on_problem: Told the name of each tool that was left out, and why.
+    """The same transport, with results that the SDK can read. `on_problem` is told the name of each tool that was left
+    out, and why.
     """
     async with transport as (incoming, outgoing):
         yield _Cleaned(incoming, on_problem), outgoing

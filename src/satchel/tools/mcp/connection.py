@@ -46,11 +46,7 @@ PROGRESS_S = 0.1
 
 
 class Connection:
-    """One connection, from the handshake on; made by `connect`.
-
-    Attributes:
-        protocol: The revision that was agreed on.
-    """
+    """One connection, from the handshake on; made by `connect`."""
 
     def __init__(
         self,
@@ -164,15 +160,7 @@ class Connection:
         answers: Mapping[str, Any] | None = None,
         state: str | None = None,
     ) -> Mapping[str, Any] | Failed | InputNeeded:
-        """Call a tool; the protocol's result.
-
-        Args:
-            name: The server's own.
-            input: Fits the schema.
-            exchange: The request.
-            answers: To what an earlier try asked for (`InputNeeded`).
-            state: That try's.
-        """
+        """Call a tool; the protocol's result. `answers` and `state` are those of an earlier try (`InputNeeded`)."""
         session = self._client.session
         shown_s = 0.0
 
@@ -275,12 +263,7 @@ class Connection:
     async def follow(
         self, on_change: Callable[[], Awaitable[None]], *, task_status: TaskStatus[None]
     ) -> None:
-        """Follow changes until cancelled; started once the server has taken the subscription.
-
-        Args:
-            on_change: Called when a list of the server's may be another one.
-            task_status: Of the task group that starts it.
-        """
+        """Follow changes until cancelled; started once the server has taken the subscription."""
         async with anyio.create_task_group() as group:
             subscribed = anyio.Event()
             group.start_soon(self._listen, subscribed)
@@ -328,15 +311,8 @@ async def connect(
     log: Callable[[str], None],
     limiter: anyio.CapacityLimiter,
 ) -> AsyncIterator[Connection]:
-    """Connect to a server, in the newest revision that both know.
-
-    Args:
-        server: Its name.
-        transport: How it is reached.
-        version: Of Satchel, for the server.
-        respond: Answers what the server asks by itself: the SDK's request, and its response or `ErrorData`.
-        log: Takes a line for the server's log.
-        limiter: Of the threads in which schemas are checked.
+    """Connect to a server, in the newest revision that both know. `respond` answers what the server asks by itself: the
+    SDK's request, and its response or `ErrorData`. `limiter` is of the threads in which schemas are checked.
     """
     from mcp import Client  # noqa: PLC0415  loaded in `load_sdk`
     from mcp.types import CreateMessageRequest, ElicitRequest, Implementation, ListRootsRequest  # noqa: PLC0415

@@ -104,12 +104,9 @@ class ToolListing:
 
 
 def read_listing(server: str, raw: Iterable[object], *, is_known: bool = False) -> ToolListing:
-    """Read a server's list of tools, or what was stored of it. Nothing in it is trusted.
-
-    Args:
-        server: The name of its entry, for the reasons.
-        raw: Each with `name`, `description`, `inputSchema`, `annotations`, as in the protocol.
-        is_known: It was read by this function before, so the slow check of the schemas is skipped.
+    """Read a server's list of tools, or what was stored of it. Nothing in it is trusted. Each entry has `name`,
+    `description`, `inputSchema` and `annotations`, as in the protocol. If it `is_known`, because this function read it
+    before, the slow check of its schema is skipped.
     """
     found: dict[str, ServerDefinition] = {}
     problems: list[str] = []
@@ -131,12 +128,8 @@ def read_listing(server: str, raw: Iterable[object], *, is_known: bool = False) 
 
 
 def about_server(instructions: str, *, resources: bool, prompts: bool) -> tuple[ServerDefinition, ...]:
-    """What a server says beside its tools, in the form in which those are pinned.
-
-    Args:
-        instructions: How its tools are to be used, for the model; cut to `MAX_INSTRUCTIONS` characters.
-        resources: Whether it offers any.
-        prompts: Whether it offers any.
+    """What a server says beside its tools, in the form in which those are pinned. The instructions are cut to
+    `MAX_INSTRUCTIONS` characters.
     """
     text = visible(instructions.strip())
     if len(text) > MAX_INSTRUCTIONS:

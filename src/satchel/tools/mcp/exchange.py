@@ -51,7 +51,6 @@ class Caller:
     Attributes:
         session_id: "" outside of a session, where a server can't have the model answer anything.
         ask: Asks the user while the request runs; None where nobody can be asked.
-        progress: Told how far the request is.
     """
 
     session_id: str = ""
@@ -85,9 +84,7 @@ class ServerRequest:
     """One request; its time limit stands still while the user is asked.
 
     Attributes:
-        server: The server's name.
         limit_s: For the server's answer, without the time that the user takes.
-        roots: The folders that the server is told of.
         sampled: How many answers of the model the server had, by session; shared by all requests to it.
         notes: What the model should know besides the result.
     """
@@ -170,11 +167,7 @@ class ServerRequest:
         return Failed(reason=f"the server asked for more input {MAX_ROUNDS} times")
 
     async def respond(self, request: Any) -> Any:
-        """Answer one request of the server's; `ErrorData` where it is refused.
-
-        Args:
-            request: The SDK's `ElicitRequest`, `CreateMessageRequest` or `ListRootsRequest`.
-        """
+        """Answer one request of the server's; `ErrorData` where it is refused."""
         from mcp.types import (  # noqa: PLC0415  loaded in `load_sdk`
             METHOD_NOT_FOUND,
             CreateMessageRequest,

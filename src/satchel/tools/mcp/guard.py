@@ -29,12 +29,6 @@ class Reach:
     """Decides where the requests of a login at one MCP server may go."""
 
     def __init__(self, url: str, *, resolve: Resolve = resolve_name) -> None:
-        """Take the MCP server's address; nothing is resolved yet.
-
-        Args:
-            url: Filled in, as the user wrote it.
-            resolve: Gives the addresses of names.
-        """
         self._url = httpx2.URL(url)
         self._resolve = resolve
         self._most: int | None = None
@@ -81,7 +75,6 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
     """Sends requests to the places that `Reach` allows, and reads whole responses within the limits."""
 
     def __init__(self, reach: Reach) -> None:
-        """Take the rules."""
         self._reach = reach
         # Without the proxies of the environment, which would resolve names themselves.
         self._inner = httpx2.AsyncHTTPTransport(retries=0)

@@ -45,11 +45,8 @@ class LoginNeeded(SatchelError):
     """A server needs a login that is missing, was refused or can't be renewed."""
 
     def __init__(self, server: str, why: str = "") -> None:
-        """Make the message, a clause.
-
-        Args:
-            server: The name of its entry.
-            why: What happened to the existing login, as a clause; "" if there was none.
+        """Make the message, a clause. `why` says, as a clause, what happened to the existing login; "" if there was
+        none.
         """
         super().__init__(f"{f'{why}; ' if why else ''}it needs a login: satchel mcp-server login {server}")
 
@@ -61,7 +58,6 @@ class Login:
     Attributes:
         url: The MCP server's.
         issuer: The authorization server; "" if it publishes no metadata.
-        token_endpoint: The address that renews the tokens.
         revocation_endpoint: The address that revokes them, or "".
         client_id: As registered or set by the user.
         client_auth: How the client authenticates itself: "client_secret_basic", "client_secret_post" or "none".
@@ -132,9 +128,6 @@ class LoginStore:
 
     async def load(self, entry: McpServerSettings) -> Login | None:
         """The login at a server, or None.
-
-        Args:
-            entry: Filled in.
 
         Raises:
             StorageError: The keyring that has it fails, or the file is damaged.

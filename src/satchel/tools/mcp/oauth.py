@@ -57,15 +57,8 @@ async def log_in(
     redirected: Callable[[str], Awaitable[Redirected]],
     clock: Clock,
 ) -> Login:
-    """Have the user log in, and return the tokens.
-
-    Args:
-        entry: Filled in.
-        redirect_uri: Where the browser comes back to.
-        client_secret: Of the client in `entry.oauth_client_id`, or None.
-        present: See `Present`.
-        redirected: Waits until the browser came back with this state.
-        clock: Tells when the tokens end.
+    """Have the user log in, and return the tokens. The browser comes back to `redirect_uri`; `redirected` waits until
+    it did, with this state. `client_secret` is that of the client in `entry.oauth_client_id`.
 
     Raises:
         SatchelError: There is no login; the message says why, and holds nothing secret.
@@ -193,11 +186,7 @@ class _Flow(OAuthClientProvider):
         self.context.current_tokens = _read_tokens(response)
 
     def login(self, now: float) -> Login:
-        """The login that the flow obtained.
-
-        Args:
-            now: Seconds since 1970.
-        """
+        """The login that the flow obtained. `now` is in seconds since 1970."""
         context = self.context
         tokens, client, metadata = context.current_tokens, context.client_info, context.oauth_metadata
         if tokens is None or client is None:
@@ -262,7 +251,6 @@ class Tokens:
     """The tokens of one login, shared by all requests of a connection and renewed when they expire."""
 
     def __init__(self, entry: McpServerSettings, store: LoginStore, *, clock: Clock) -> None:
-        """Take the entry, filled in; nothing is read."""
         self._entry = entry
         self._store = store
         self._clock = clock
@@ -336,13 +324,7 @@ class BearerAuth(httpx2.Auth):
     """
 
     def __init__(self, entry: McpServerSettings, store: LoginStore, *, clock: Clock) -> None:
-        """Take the entry, filled in; nothing is read.
-
-        Args:
-            entry: If it has an Authorization header, no login is used.
-            store: With the login.
-            clock: Tells when tokens expire.
-        """
+        """Take the entry, filled in; nothing is read. If it has an Authorization header, no login is used."""
         has_own = any(name.lower() == "authorization" for name in entry.headers)
         self._name = entry.name
         self._tokens = None if has_own else Tokens(entry, store, clock=clock)

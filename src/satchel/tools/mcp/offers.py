@@ -83,10 +83,7 @@ class Prompt:
 
 def readable_offer(entry: object, *, key: str) -> dict[str, Any] | None:
     """The parts of a listed resource, template or prompt that the protocol allows and Satchel uses; None for junk.
-
-    Args:
-        entry: As it came.
-        key: The field that names it: "uri", "uriTemplate" or "name".
+    `key` is the field that names it: "uri", "uriTemplate" or "name".
     """
     if not isinstance(entry, Mapping):
         return None

@@ -6,7 +6,6 @@ wait until the user has seen and approved them. Until then they are not offered.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Collection, Iterable
 from dataclasses import replace
@@ -28,12 +27,6 @@ class PinStore:
     """The pins of all servers. Several processes may use them."""
 
     def __init__(self, home: Path, clock: Clock) -> None:
-        """Take the home; nothing is read.
-
-        Args:
-            home: SATCHEL_HOME.
-            clock: The source of the times of approvals.
-        """
         self._home = home
         self._clock = clock
 
@@ -48,14 +41,8 @@ class PinStore:
     def merged(
         self, entry: McpServerSettings, known: Pins | None, listed: Iterable[ServerDefinition]
     ) -> Pins:
-        """The pins after a server has listed its tools; stores nothing.
-
-        Args:
-            entry: The server's.
-            known: What `load` returned.
-            listed: What it lists now.
-        """
-        found = {each.name: _pin(each) for each in listed}
+        """The pins after a server has listed its tools; stores nothing."""
+        found = {each.name: store.Pin(sha256=each.sha256, shown=each) for each in listed}
         if known is not None:
             # Hashed again, since a later release may read a definition differently: both sides must be read alike.
             approved = {name: replace(pin, sha256=pin.shown.sha256) for name, pin in known.approved.items()}
@@ -90,33 +77,14 @@ class PinStore:
     def _file(self, entry: McpServerSettings) -> store.PinFile[ServerDefinition]:
         # An entry with another program or address is another server.
         identity = json.dumps([entry.command, entry.args, entry.cwd, entry.url, str(entry.base or "")])
-        digest = hashlib.sha256(identity.encode()).hexdigest()[:12]
         return store.PinFile(
             store.pin_path(self._home, "mcp", entry.name, identity=identity),
             read=_definition,
             write=ServerDefinition.to_json,
-            older=(self._home / "mcp" / f"{entry.name}-{digest}.json", _pins_of_older_form),
         )
-
-
-def _pin(definition: ServerDefinition) -> store.Pin[ServerDefinition]:
-    return store.Pin(sha256=definition.sha256, shown=definition)
 
 
 def _definition(value: Any) -> ServerDefinition | None:
     """A stored definition, checked like a listed one; None if it would not be offered any more."""
     listing = read_listing("", [value], is_known=True)
     return listing.tools[0] if listing.tools else None
-
-
-def _pins_of_older_form(value: Any) -> Pins:
-    """What earlier releases kept in `mcp/NAME-DIGEST.json`."""
-
-    def pins(raw: Any) -> dict[str, store.Pin[ServerDefinition]]:
-        return {each.name: _pin(each) for each in read_listing("", raw, is_known=True).tools}
-
-    return Pins(
-        approved=pins(value["accepted"]),
-        waiting=pins(value["waiting"]),
-        present=frozenset(map(str, value["listed"])),
-    )

@@ -26,14 +26,10 @@ class ServerPrompts:
     """The prompts of all servers."""
 
     def __init__(self, servers: Mapping[str, McpServer]) -> None:
-        """Take the servers, by name."""
         self._servers = servers
 
     async def all(self, *, start: bool = True) -> tuple[tuple[Prompt, ...], tuple[str, ...]]:
-        """List prompts.
-
-        Args:
-            start: Start the servers that offer prompts; else only those that run are asked.
+        """List prompts. Without `start`, only the servers that run are asked.
 
         Returns:
             Them, by server, and a sentence for each server that could not be asked.
@@ -42,12 +38,8 @@ class ServerPrompts:
         return await listed(wanted, McpServer.prompts, "prompts")
 
     async def run(self, command: str, words: str, context: ToolContext) -> AttachedText:
-        """Get a prompt with its arguments filled in.
-
-        Args:
-            command: `mcp__SERVER__PROMPT`, with or without the slash.
-            words: What the user typed after it; see `arguments_of`.
-            context: Of the session.
+        """Get a prompt with its arguments filled in. `command` is `mcp__SERVER__PROMPT`, with or without the slash; for
+        `words`, see `arguments_of`.
 
         Raises:
             NotFound: No server offers a prompt of that name.

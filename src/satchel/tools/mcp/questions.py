@@ -138,11 +138,7 @@ class Elicitation:
         return {"message": self.message, "requestedSchema": {**schema, "required": sorted(self.required)}}
 
     def question(self, problem: str = "") -> Question:
-        """What the user is asked.
-
-        Args:
-            problem: Why their last answer was not accepted.
-        """
+        """What the user is asked. `problem` says why their last answer was not accepted."""
         lines = [f"The MCP server {self.server!r} asks: {_quoted(self.message)}"]
         options: tuple[str, ...] = ()
         if self.step is not None:

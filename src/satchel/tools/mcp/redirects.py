@@ -69,11 +69,7 @@ def clause(text: str) -> str:
 
 
 class RedirectListener:
-    """Waits for browsers; made by `listening`.
-
-    Attributes:
-        uri: Where the browser is to be sent.
-    """
+    """Waits for browsers; made by `listening`."""
 
     def __init__(self, port: int) -> None:
         """Use `listening`."""
@@ -126,10 +122,7 @@ class RedirectListener:
 
 @asynccontextmanager
 async def listening(port: int | None) -> AsyncIterator[RedirectListener]:
-    """Listen on 127.0.0.1 while the block runs.
-
-    Args:
-        port: None takes a free one.
+    """Listen on 127.0.0.1 while the block runs. Without a port, a free one is taken.
 
     Raises:
         UsageError: The port is taken.

@@ -63,7 +63,6 @@ class Mentions:
     """What a message mentions.
 
     Attributes:
-        attachments: In the order of the message.
         notices: What the user should know: a sentence for each mention that gave nothing.
     """
 
@@ -75,14 +74,10 @@ class ServerResources:
     """The resources of all servers whose descriptions of themselves are accepted."""
 
     def __init__(self, servers: Mapping[str, McpServer]) -> None:
-        """Take the servers, by name."""
         self._servers = servers
 
     async def all(self, server: str = "") -> tuple[tuple[Resource, ...], tuple[str, ...]]:
         """List resources and templates; the servers are started for it.
-
-        Args:
-            server: Of this one only; "" for all.
 
         Returns:
             Them, by server, and a sentence for each server that could not be asked.
@@ -143,11 +138,8 @@ class ServerResources:
     async def mentions(self, text: str, context: ToolContext) -> Mentions:
         """Read what a message mentions as `@SERVER:ADDRESS`.
 
-        Other words with an @ are left alone; a server that is configured and does not serve costs a notice.
-
-        Args:
-            text: The user's message.
-            context: Of the session; `spill_dir` takes what is too long for the message.
+        Other words with an @ are left alone; a server that is configured and does not serve costs a notice. `spill_dir`
+        of the context takes what is too long for the message.
         """
         wanted: dict[tuple[str, str], None] = {}
         if len(text) > 2 * _SEARCHED_CHARS:

@@ -25,10 +25,6 @@ async def tool_result(raw: Mapping[str, Any], context: ToolContext) -> ToolResul
     """Turn a protocol result into the result that a model gets.
 
     Images, sound and other bytes are files of the result. The text names them too.
-
-    Args:
-        raw: The protocol's result: `content`, `structuredContent`, `isError`.
-        context: The call's context.
     """
     content = raw.get("content")
     blocks: Sequence[Any] = content if isinstance(content, list) else ()

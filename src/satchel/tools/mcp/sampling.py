@@ -29,7 +29,6 @@ class SamplingRequest:
 
     Attributes:
         messages: Text only; the first and the last are the user's.
-        system: The system text, or "".
         max_tokens: Of the answer, from 1 to `MAX_TOKENS`.
         temperature: From 0 to 2, or None for the model's own.
     """
@@ -63,12 +62,7 @@ class SamplingRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sampled:
-    """The model's answer.
-
-    Attributes:
-        model: Its name.
-        stop_reason: Why it ended.
-    """
+    """The model's answer."""
 
     text: str
     model: str

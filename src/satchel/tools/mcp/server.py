@@ -60,13 +60,8 @@ class ServerHost:
             `python -m` and `npx` run code from the folder that they start in.
         environ: The environment of this process; a server gets only a few variables of it.
         lookup: Variables that entries refer to.
-        clock: Measures the pauses after failures.
-        spawn: Runs something in the background until the program ends.
-        tell: Takes a notice for the user.
         timeout_s: The limit of a call, unless the entry has its own.
-        version: Satchel's, for the servers.
         roots: The folders that servers may know of: the workspace if it is trusted, else none.
-        start_s: The limit for starting a server and reading its lists.
         sampler: Answers servers' sampling requests with a session's model; without one, they are refused.
         boxes: Where servers run that calls of mode `auto` start; None if none do.
         changed: Called when the offered tools have changed.
@@ -122,13 +117,8 @@ class McpServer:
         place: ServerBox | None = None,
         outside: McpServer | None = None,
     ) -> None:
-        """Take the entry as it is written. Nothing is started.
-
-        Args:
-            entry: See the class.
-            host: What the servers share.
-            place: The sandbox in which it runs; None outside.
-            outside: The server outside, whose pins it has.
+        """Take the entry as it is written. Nothing is started. `place` is the sandbox in which it runs; `outside` the
+        server outside of it, whose pins it has.
         """
         self.entry = entry
         self.refusal = ""
@@ -279,9 +269,6 @@ class McpServer:
 
     async def connected(self, limit_s: float) -> str:
         """Start it if it is not running, and wait until it is ready.
-
-        Args:
-            limit_s: How long to wait.
 
         Returns:
             "" once it is ready, else the reason why it is not, as a clause.
@@ -565,14 +552,8 @@ class McpServer:
         answers: Mapping[str, Any] | None = None,
         state: str | None = None,
     ) -> tuple[Outcome, Sequence[str]]:
-        """Call one of its tools. Starts the server if it is not running.
-
-        Args:
-            name: The server's own name of the tool.
-            input: Valid against the schema.
-            caller: The caller.
-            answers: To what an earlier try asked for (`InputNeeded`), as the protocol has them.
-            state: That try's.
+        """Call one of its tools. Starts the server if it is not running. `answers` and `state` are those of an earlier
+        try (`InputNeeded`).
 
         Returns:
             The outcome, and what else the model should know.

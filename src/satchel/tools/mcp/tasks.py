@@ -58,13 +58,8 @@ async def follow(
 ) -> CallToolResult | Failed:
     """Wait for the result of a task; a result that is none is returned as it is.
 
-    Whoever cancels the wait cancels the task.
-
-    Args:
-        session: With the server.
-        result: Of the call.
-        exchange: The call; its time limit starts anew with each sign of life.
-        tell: Told what the server says about the task.
+    Whoever cancels the wait cancels the task. Its time limit starts anew with each sign of life. `tell` is told what
+    the server says about the task.
     """
     from mcp.types import CallToolResult  # noqa: PLC0415  loaded in `load_sdk`
 

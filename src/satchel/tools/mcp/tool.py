@@ -30,8 +30,6 @@ class PendingCall:
     """A call that waits for the user, whose next message answers the server's question.
 
     Attributes:
-        tool: The tool's full name.
-        key: The server's name for the question.
         state: The server's own state, to be sent back unchanged.
         box: The sandbox in which the call runs; None outside.
     """
@@ -96,7 +94,6 @@ class McpTool:
     """See `satchel.tools.Tool`. The server is started by the first call."""
 
     def __init__(self, server: McpServer, definition: ServerDefinition, *, name: str) -> None:
-        """Take the server, its tool, and the tool's full name."""
         self._server = server
         self._definition = definition
         trusts = server.entry.trust_annotations

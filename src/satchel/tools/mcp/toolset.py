@@ -36,8 +36,6 @@ class WithheldTool:
 
     Attributes:
         name: The tool's full name; for instructions, `mcp__SERVER`.
-        before: The accepted definition, or None if it is new.
-        now: The server's definition now.
     """
 
     name: str
@@ -56,14 +54,10 @@ class McpStatus:
 
     Attributes:
         state: "idle" means that its tools are known and it has not been needed yet; "off" that it is disabled.
-        transport: "stdio", "http" or "sse".
-        protocol: The revision that was agreed on, "" before the first connection.
         tools: The full names of the offered tools.
-        withheld: What waits for approval.
         instructions: What the server says about the use of its tools, as far as it is accepted.
         problems: One sentence for each tool that was left out.
         reason: Why it is down, as a clause, or "".
-        log: The file with its stderr.
     """
 
     server: str
@@ -86,8 +80,6 @@ class McpToolset:
 
     Attributes:
         version: Grows whenever the offered tools change.
-        server_resources: What messages mention of servers' resources.
-        server_prompts: Runs servers' prompts.
     """
 
     def __init__(
@@ -98,14 +90,8 @@ class McpToolset:
         first_wait_s: float = FIRST_WAIT_S,
         waits: bool = False,
     ) -> None:
-        """Take the entries. Nothing is started.
-
-        Args:
-            entries: By name.
-            host: What the servers share. It is this toolset's from now on.
-            first_wait_s: See `tools`.
-            waits: Programs that were never met are not started by `begin`, but by `begin_first`, because somebody
-                decides first where they run.
+        """Take the entries. Nothing is started. The host is this toolset's from now on. With `waits`, programs that
+        were never met are not started by `begin`, but by `begin_first`, because somebody decides first where they run.
         """
         self.version = 0
         self._first_wait_s = first_wait_s
@@ -166,12 +152,8 @@ class McpToolset:
         )
 
     def begin_first(self, name: str, box: Box | None, folder: Path) -> None:
-        """Start a server whose tools are not known.
-
-        Args:
-            name: Of the entry.
-            box: What it may reach beyond the sandbox of the folder; None starts it outside.
-            folder: The session's.
+        """Start a server whose tools are not known. `box` is what it may reach beyond the sandbox of the folder; None
+        starts it outside.
         """
         server = self._servers[name]
         (server if box is None else server.in_box(ServerBox(folder=folder, box=box))).begin()
@@ -222,10 +204,8 @@ class McpToolset:
         return found
 
     async def prompts(self, *, start: bool = True) -> tuple[Prompt, ...]:
-        """The prompts of all servers, which users run as commands.
-
-        Args:
-            start: Start the servers that offer prompts; else only those that run are asked.
+        """The prompts of all servers, which users run as commands. Without `start`, only the servers that run are
+        asked.
         """
         found, problems = await self.server_prompts.all(start=start)
         for problem in problems:
@@ -255,11 +235,8 @@ class McpToolset:
         )
 
     async def refresh(self, limit_s: float = START_S, *, only: str = "") -> tuple[McpStatus, ...]:
-        """Start every server that is not running, read all lists again, and return the states.
-
-        Args:
-            limit_s: For each.
-            only: The name of a server that alone is meant; it starts even if it failed a moment ago.
+        """Start every server that is not running, read all lists again, and return the states. `limit_s` is for each.
+        With `only`, that server alone is meant, and starts even if it failed a moment ago.
         """
 
         async def one(server: McpServer) -> None:

@@ -66,15 +66,8 @@ async def stdio_transport(
     on_gone: OnGone,
     launch: Launch = run_alongside,
 ) -> AsyncIterator[TransportStreams]:
-    """Run the entry's program and talk to it; it and everything that it started end with the block.
-
-    Args:
-        entry: Filled in.
-        cwd: The folder that it starts in.
-        environ: Its whole environment.
-        log: Receives its stderr, and the lines of its stdout that aren't messages.
-        on_gone: Called when it exits or closes its stdout.
-        launch: Starts the program, as `run_alongside` does.
+    """Run the entry's program and talk to it; it and everything that it started end with the block. `log` receives its
+    stderr, and the lines of its stdout that aren't messages; `on_gone` is called when it exits or closes its stdout.
 
     Raises:
         SandboxError: It can't be started.
@@ -177,12 +170,7 @@ def _refusal(head: bytes, tail: bytes) -> bytes | None:
 
 @asynccontextmanager
 async def http_transport(entry: McpServerSettings, auth: Auth) -> AsyncIterator[TransportStreams]:
-    """Reach a server by streamable HTTP.
-
-    Args:
-        entry: Filled in.
-        auth: Puts the token of a login into requests.
-    """
+    """Reach a server by streamable HTTP."""
     from mcp.client.streamable_http import streamable_http_client  # noqa: PLC0415  heavy
 
     async with (
@@ -196,12 +184,7 @@ async def http_transport(entry: McpServerSettings, auth: Auth) -> AsyncIterator[
 
 @asynccontextmanager
 async def sse_transport(entry: McpServerSettings, auth: Auth) -> AsyncIterator[TransportStreams]:
-    """Reach a server by HTTP with server-sent events, as it was done before 2025.
-
-    Args:
-        entry: Filled in.
-        auth: See `http_transport`.
-    """
+    """Reach a server by HTTP with server-sent events, as it was done before 2025."""
     from mcp.client.sse import sse_client  # noqa: PLC0415  heavy
 
     def client(headers: dict[str, str] | None = None, timeout: Any = None, auth: Any = None) -> Any:  # noqa: ARG001  the SDK's shape

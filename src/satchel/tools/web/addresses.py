@@ -24,7 +24,6 @@ class Target:
 
     Attributes:
         url: The original URL without its fragment.
-        address: The IP address to connect to.
     """
 
     url: str
@@ -51,12 +50,8 @@ class AddressRules:
     """Decides where the web tools may go."""
 
     def __init__(self, *, allow_private: Collection[str] = (), resolve: Resolve = resolve_name) -> None:
-        """Set the rules.
-
-        Args:
-            allow_private: Hosts that may have private addresses, with or without a port ("127.0.0.1:8000",
-                "nas.local").
-            resolve: Resolves names.
+        """Set the rules. Hosts in `allow_private` may have private addresses; they stand with or without a port
+        ("127.0.0.1:8000", "nas.local").
         """
         self._allowed = {host_and_port(entry) for entry in allow_private}
         self._resolve = resolve

@@ -42,13 +42,7 @@ DISPLAY: Final = Display(
 
 
 def browser_tool(rules: AddressRules, *, executable: str, spawn: Spawn) -> Tool:
-    """Make the tool. The first `open` starts the browser, which runs until the session is closed.
-
-    Args:
-        rules: Which addresses it may use.
-        executable: The path of Chromium.
-        spawn: See `Spawn`.
-    """
+    """Make the tool. The first `open` starts the browser, which runs until the session is closed."""
 
     async def call(input: Mapping[str, Any], context: ToolContext) -> ToolResult:
         action = input["action"]

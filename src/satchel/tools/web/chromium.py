@@ -47,11 +47,7 @@ def has_playwright() -> bool:
 
 
 def find_chromium(configured: str, environ: Mapping[str, str]) -> str | None:
-    """The browser to start.
-
-    Args:
-        configured: `[web] chromium`; "" searches the PATH.
-        environ: Contains PATH, and HOME for `~`.
+    """The browser to start. `configured` is `[web] chromium`; "" searches the PATH.
 
     Returns:
         Its path, or None if there is none.
@@ -80,13 +76,7 @@ class Chromium:
     async def start(
         cls, rules: AddressRules, *, executable: str, environ: Mapping[str, str], spawn: Spawn
     ) -> Chromium:
-        """Start the browser.
-
-        Args:
-            rules: Which addresses it may connect to.
-            executable: The browser's path.
-            environ: The browser's environment.
-            spawn: Runs its gateway.
+        """Start the browser. `spawn` runs its gateway.
 
         Raises:
             SatchelError: It can't be started; the message quotes its error.

@@ -51,12 +51,7 @@ class Engine(Protocol):
     def name(self) -> str: ...  # noqa: D102
 
     async def search(self, query: str, *, limit: int, blocking: Blocking) -> Sequence[Found]:
-        """The best results first, at most `limit`.
-
-        Args:
-            query: Search terms, as people type them.
-            limit: From 1 to 20.
-            blocking: Runs blocking functions.
+        """The best results first, at most `limit`, which is from 1 to 20.
 
         Raises:
             SatchelError: The search failed; the message says why and who must act.
@@ -86,13 +81,8 @@ def usable_engines(
     wanted: str = "auto",
     others: Sequence[Usability] = (),
 ) -> tuple[Usability, ...]:
-    """All engines in the order in which they are tried.
-
-    Args:
-        searxng_url: The address of the user's SearXNG, or "".
-        secret: Returns the value of an environment variable.
-        wanted: The engine to use, or "auto".
-        others: Engines of plugins, which come first.
+    """All engines in the order in which they are tried. Those of plugins, `others`, come first. `wanted` is the engine
+    to use, or "auto".
     """
     brave, tavily = secret(BRAVE_KEY), secret(TAVILY_KEY)
     found = (

@@ -47,10 +47,8 @@ class Fetcher:
     """Fetches pages. It keeps no cookies and sends no credentials.
 
     Attributes:
-        rules: Which addresses it may connect to.
         timeout_s: The time limit for a page, including redirects.
         max_bytes: The largest body, after decompression.
-        max_redirects: The most redirects in a row.
         kept_from: Returns the user's rule that forbids a redirect to an address, or None.
     """
 
@@ -62,11 +60,7 @@ class Fetcher:
     kept_from: Callable[[str], str | None] = lambda _url: None
 
     async def get(self, url: str, *, leaves_host: bool = True) -> FetchedPage:
-        """Fetch a page.
-
-        Args:
-            url: Its address.
-            leaves_host: Also follow redirects to other hosts. If false, one is an error that names its target.
+        """Fetch a page. Without `leaves_host`, a redirect to another host is an error that names its target.
 
         Raises:
             UsageError: The URL is invalid, or the page can't be fetched.

@@ -43,7 +43,6 @@ class Gateway:
     """
 
     def __init__(self, rules: AddressRules) -> None:
-        """Set the rules; nothing listens yet."""
         self._rules = rules
         self._scope = anyio.CancelScope()
         self._is_over = anyio.Event()

@@ -30,11 +30,6 @@ _MOST_OUTPUT_BYTES = 64_000_000
 async def read_apart(page: FetchedPage, *, environ: Mapping[str, str], timeout_s: float) -> PageContent:
     """Extract the text of a page.
 
-    Args:
-        page: The fetched page.
-        environ: The environment of the process.
-        timeout_s: The time limit of the process.
-
     Raises:
         UsageError: It has no text, can't be parsed, or takes too long.
     """

@@ -22,11 +22,7 @@ _DESCRIPTION = """Search the web. Returns titles, addresses and a few lines; web
 
 
 def search_tool(engines: Sequence[Engine]) -> Tool:
-    """Make the tool.
-
-    Args:
-        engines: At least one. If one fails, the next one is used.
-    """
+    """Make the tool. If an engine fails, the next one is used."""
 
     async def call(input: Mapping[str, Any], context: ToolContext) -> ToolResult:
         query = " ".join(input["query"].split())
