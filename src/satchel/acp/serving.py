@@ -16,8 +16,6 @@ from satchel.runtime.background import Background
 from satchel.runtime.stdio import Lines, has_plain_id, refusal
 from satchel.tasks import background_tasks
 
-__all__ = ["Wire", "serve_lines"]
-
 _log = logging.getLogger(__name__)
 
 _DELETE = "session/delete"

@@ -32,8 +32,6 @@ from satchel.config import (
 )
 from satchel.errors import NotFound
 
-__all__ = ["config"]
-
 
 @click.group(cls=CommandGroup)
 def config() -> None:

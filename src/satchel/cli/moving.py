@@ -13,8 +13,6 @@ from satchel.cli.settings import read_settings
 from satchel.runtime.lines import counted
 from satchel.runtime.moving import migrate
 
-__all__ = ["migrate_database"]
-
 
 @click.command()
 @click.option("--to", required=True, metavar="URL", type=Text, help="postgresql://USER@HOST/NAME, or sqlite.")

@@ -36,8 +36,6 @@ from satchel.version import __version__
 if TYPE_CHECKING:
     import httpx2
 
-__all__ = ["AnswerAssembler", "Delta", "HostedModel", "new_cache"]
-
 Delta: TypeAlias = TextDelta | ThinkingDelta | ToolInputDelta
 
 # A local model may need minutes to read a long prompt; the limit of the providers' SDKs is also 600 s.

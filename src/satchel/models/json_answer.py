@@ -22,16 +22,6 @@ from satchel.messages import Block, TextBlock, ToolUseBlock, clean_text
 from satchel.models.encoding import parse_object
 from satchel.models.identifiers import CallIds
 
-__all__ = [
-    "PREAMBLE_CHARS",
-    "JsonAnswerReader",
-    "FoundCall",
-    "Verdict",
-    "begins_answer",
-    "next_candidate",
-    "whole_answer",
-]
-
 # Up to this length, prose before a `final` is a preamble ("Sure, here is the answer:") and dropped, so it is held back
 # until then. Longer prose is a part of the answer.
 PREAMBLE_CHARS: Final = 120

@@ -24,8 +24,6 @@ from satchel.messages import (
 )
 from satchel.models.port import OPTIONS, Completion, ModelEvent, ModelRequest, Retrying
 
-__all__ = ["Call", "Reply", "Script", "ScriptedModel"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:

@@ -13,8 +13,6 @@ from satchel.messages import Block, TextBlock, ToolUseBlock, clean_text
 from satchel.models.identifiers import CallIds
 from satchel.models.json_answer import PREAMBLE_CHARS, begins_answer, next_candidate, whole_answer
 
-__all__ = ["UnaskedJsonReader"]
-
 
 class UnaskedJsonReader:
     """Takes the pieces of an answer and returns the text that can be shown. Possible JSON calls are held back.

@@ -39,8 +39,6 @@ from satchel.server.problems import problem_of
 from satchel.server.streams import ServerEvent
 from satchel.sessions.view import LastWords, Part, Said, SessionView, ToolCall
 
-__all__ = ["TurnPosition", "begun_events", "logged_turn", "turn_events"]
-
 _PAGE: Final = 500
 _LOOK_S: Final = 1.0
 _PLACE: Final = re.compile(r"([A-Za-z0-9:-]{1,64})\.(\d{1,15})\.(\d{1,15})\.(\d{1,15})")

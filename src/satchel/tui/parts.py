@@ -32,17 +32,6 @@ from satchel.tui.markdown import first_settled, laid_out
 from satchel.tui.plain_text import plain
 from satchel.tui.terminal_text import call_lines, input_lines, one_line
 
-__all__ = [
-    "AnswerGiven",
-    "CallLine",
-    "MemoryNote",
-    "QuestionPrompt",
-    "StreamedAnswer",
-    "TurnWidget",
-    "Waiting",
-    "line_of",
-]
-
 _MOST_WORDS, _MOST_ROWS = 2_000, 12
 """The most characters and lines of the user's own message that are shown."""
 _MOST_DETAIL: Final = 20_000

@@ -18,8 +18,6 @@ from satchel.models.hosted import HostedModel
 from satchel.models.identifiers import CallIds
 from satchel.models.port import ModelRequest, ToolDefinition
 
-__all__ = ["AnthropicModel"]
-
 _HOME: Final = "https://api.anthropic.com"
 _VERSION: Final = "2026-10-21"
 

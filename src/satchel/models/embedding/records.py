@@ -9,20 +9,6 @@ from typing import Final
 
 from satchel.models.port import EmbedderInfo
 
-__all__ = [
-    "HASHING",
-    "MINILM",
-    "MINILM_WEIGHTS",
-    "RECORDS",
-    "UNMEASURED_THRESHOLD",
-    "USE_MULTILINGUAL",
-    "USE_WEIGHTS",
-    "WeightFile",
-    "ModelFiles",
-    "Wheel",
-    "record_of",
-]
-
 UNMEASURED_THRESHOLD: Final = 0.5
 """The threshold of a model that we haven't measured; cautious, so that too little rather than too much is surfaced."""
 

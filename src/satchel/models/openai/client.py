@@ -19,8 +19,6 @@ from satchel.models.openai.wire import (
 )
 from satchel.models.port import OPTIONS, SAMPLING_OPTIONS, ModelRequest, ToolDefinition
 
-__all__ = ["OpenAIModel"]
-
 _HOME: Final = "https://api.openai.com/v1"
 
 # These endpoints refuse a history with calls but without the reasoning that led to them.

@@ -17,8 +17,6 @@ from satchel.server.streams import Stopping
 if TYPE_CHECKING:
     from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
-__all__ = ["McpEndpoint"]
-
 _MOST_SESSIONS: Final = 256
 """Connections of clients that speak an older revision, each with a task; newer ones need none."""
 _IDLE_S: Final = 1800.0

@@ -30,8 +30,6 @@ from mcp.types.version import MODERN_PROTOCOL_VERSIONS
 from satchel.clock import Clock
 from satchel.runtime.background import Background
 
-__all__ = ["EXTENSION", "ServedTasks"]
-
 _log = logging.getLogger(__name__)
 
 EXTENSION: Final = "io.modelcontextprotocol/tasks"

@@ -22,8 +22,6 @@ from satchel.runtime.health import Check
 from satchel.runtime.lately import Lately
 from satchel.runtime.servers import log_in
 
-__all__ = ["Examined", "Kept", "Newest", "PlannedServer", "RunShown", "ServerLogin", "kept_of"]
-
 T = TypeVar("T")
 
 _MOST: Final = 20

@@ -33,8 +33,6 @@ from satchel.server.pages.rendering import Saying, form_of
 from satchel.server.pages.site import page, see_other
 from satchel.server.service import Serves, Service
 
-__all__ = ["found_settings", "router", "settings_now"]
-
 router = APIRouter(include_in_schema=False)
 
 _SECTIONS: Final[Mapping[str, tuple[str, str]]] = {

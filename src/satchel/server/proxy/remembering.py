@@ -24,8 +24,6 @@ from satchel.server.proxy.conversation import ProxiedConversation, UserMessage, 
 from satchel.server.proxy.provider_answer import ProviderAnswer
 from satchel.sessions import ClientPlace
 
-__all__ = ["Remembering", "Replayed"]
-
 _log = logging.getLogger(__name__)
 
 _SEARCH_WAIT_S: Final = 3.0
