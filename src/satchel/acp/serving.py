@@ -38,7 +38,6 @@ class Wire:
     """The SDK's transport over lines. Lines that are not messages are answered here, because the SDK would end."""
 
     def __init__(self, lines: Lines) -> None:
-        """Nothing is read yet."""
         self._lines = lines
         self._reading: AsyncIterator[bytes] = aiter(lines)
 

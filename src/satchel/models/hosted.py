@@ -66,7 +66,6 @@ class AnswerAssembler(ABC):
     """Ours for the endpoint's words."""
 
     def __init__(self, ids: CallIds) -> None:
-        """Store the generator of call ids."""
         self._ids = ids
         self.model = ""
         self.stop: str | None = None

@@ -36,7 +36,6 @@ class RecallModel:
     """
 
     def __init__(self, *, provider: str = "none") -> None:
-        """Store the provider's name in the configuration."""
         self.provider = provider
 
     @property

@@ -90,7 +90,6 @@ class ScriptedModel:
         model: str = "scripted",
         context_window: int | None = None,
     ) -> None:
-        """Store the script and the properties of the model."""
         self._script = script
         self.provider = provider
         self.model = model

@@ -22,7 +22,6 @@ class UnaskedJsonReader:
     """
 
     def __init__(self) -> None:
-        """Nothing has been read yet."""
         self._text = ""
         self._shown = 0  # the text up to here has been shown
         self._json: list[str] | None = None  # the text after that, once it is possible JSON to its end

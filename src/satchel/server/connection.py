@@ -19,7 +19,6 @@ class GuardedConnection(H11Protocol):
     """Limits how long a request's head may take (slow loris). uvicorn limits only idle connections."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        """See `H11Protocol`."""
         super().__init__(*args, **kwargs)
         self._waiting: asyncio.TimerHandle | None = None
 

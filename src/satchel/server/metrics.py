@@ -18,7 +18,6 @@ class Metrics:
     """Counts requests, their time, open streams and turns."""
 
     def __init__(self) -> None:
-        """Start at zero."""
         self._requests: Counter[tuple[str, str, int]] = Counter()
         self._times: Counter[tuple[str, float]] = Counter()
         self._sums: Counter[str] = Counter()

@@ -58,7 +58,6 @@ class Stopping:
     """
 
     def __init__(self) -> None:
-        """Start in the running state."""
         self.has_begun = False
         self.restart: anyio.Event | None = None
         self._streams_end = anyio.Event()

@@ -36,7 +36,6 @@ class Menu(OptionList, can_focus=False):
     """The completions of the last word. The composer keeps the focus."""
 
     def __init__(self) -> None:
-        """Nothing is offered."""
         super().__init__(id="menu", markup=False, compact=True)
         self.words: list[str] = []
         self.offered_for = ""

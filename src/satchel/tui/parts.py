@@ -95,7 +95,6 @@ class StreamedAnswer(Widget):
     """
 
     def __init__(self, *, is_dark: Callable[[], bool]) -> None:
-        """Start without text."""
         super().__init__(classes="said")
         self._is_dark = is_dark
         self._tail = ""
@@ -213,7 +212,6 @@ class MemoryNote(Static):
     """A memory that the model was shown, and where it comes from."""
 
     def __init__(self, memory: SurfacedMemory) -> None:
-        """Use the memory as the event has it."""
         place = (
             f"session {one_line(memory.session, 20)}, turn {memory.source_turn}"
             if memory.session
@@ -228,7 +226,6 @@ class CallLine(Static):
     """One call as a line: the tool, its input, and the outcome. A click opens it."""
 
     def __init__(self, call: ToolCall) -> None:
-        """A call as it stands."""
         super().__init__(classes="step", markup=False)
         self._call = call
         self._is_interrupted = False

@@ -40,7 +40,6 @@ class AnthropicModel(HostedModel):
     options = frozenset({"top_p", "stop", "tool_choice", "parallel_tool_calls"})
 
     def __init__(self, *args: Any, **options: Any) -> None:
-        """See `HostedModel`."""
         super().__init__(*args, **options)
         self._max_tokens = _MAX_TOKENS
         self._caches = True

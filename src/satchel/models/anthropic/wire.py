@@ -216,7 +216,6 @@ class MessagesAnswer(AnswerAssembler):
     stop_reasons = _STOP_REASONS
 
     def __init__(self, ids: CallIds) -> None:
-        """Store the generator of call ids."""
         super().__init__(ids)
         self._parts: dict[Any, _Part] = {}
         self._counts: dict[str, int] = {}

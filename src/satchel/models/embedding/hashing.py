@@ -29,7 +29,6 @@ class HashingEmbedder(BaseEmbedder):
     """Measures how many words two texts share, not their meaning. The result is identical on every machine."""
 
     def __init__(self) -> None:
-        """Create the embedder; it needs no weights."""
         super().__init__(HASHING)
 
     async def embed(self, texts: Sequence[str], role: EmbedRole) -> Vectors:

@@ -57,7 +57,6 @@ class OllamaModel(OpenAIModel):
     options = OPTIONS - {"tool_choice", "parallel_tool_calls"}
 
     def __init__(self, *args: Any, **options: Any) -> None:
-        """See `HostedModel`."""
         super().__init__(*args, **options)
         self._is_native: bool | None = None
         self._most = 0

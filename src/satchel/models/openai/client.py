@@ -43,7 +43,6 @@ class OpenAIModel(HostedModel):
     options = OPTIONS
 
     def __init__(self, *args: Any, **options: Any) -> None:
-        """See `HostedModel`."""
         super().__init__(*args, **options)
         host = urlsplit(self._settings.base_url or _HOME).hostname or ""
         self._is_openai = host == "api.openai.com" or host.endswith(".openai.azure.com")

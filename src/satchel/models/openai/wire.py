@@ -226,7 +226,6 @@ class ChatAnswer(AnswerAssembler):
     stop_reasons = _STOP_REASONS
 
     def __init__(self, ids: CallIds) -> None:
-        """Store the generator of call ids."""
         super().__init__(ids)
         self._text: list[str] = []
         self._thinking: list[str] = []

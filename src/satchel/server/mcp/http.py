@@ -28,7 +28,6 @@ class McpEndpoint:
     """The ASGI application of `/mcp`. The SDK (0.7 s) is loaded by the first request."""
 
     def __init__(self, satchel: Satchel, stopping: Stopping) -> None:
-        """Nothing is loaded yet."""
         self._satchel = satchel
         self._stopping = stopping
         self._starting = anyio.Lock()

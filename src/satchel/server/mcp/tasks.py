@@ -87,7 +87,6 @@ class ServedTasks:
     """The tasks of one server's clients. They end with the process."""
 
     def __init__(self, server: Server[Any], background: Background, clock: Clock) -> None:
-        """Serve the extension's methods."""
         self._background = background
         self._clock = clock
         self._tasks: dict[str, _Task] = {}

@@ -31,7 +31,6 @@ class Newest(Generic[T]):
     """The newest twenty values, by unguessable names."""
 
     def __init__(self) -> None:
-        """Start empty."""
         self._kept: OrderedDict[str, T] = OrderedDict()
 
     def keep(self, value: T) -> str:
@@ -75,7 +74,6 @@ class ServerLogin:
     """
 
     def __init__(self) -> None:
-        """Not begun yet."""
         self.address = ""
         self.problem = ""
         self.is_over = False

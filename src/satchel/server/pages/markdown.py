@@ -75,7 +75,6 @@ class MarkdownBlocks:
     """
 
     def __init__(self) -> None:
-        """Nothing is written yet."""
         self._tail = ""
         self._first = 0
         self._is_after_return = False

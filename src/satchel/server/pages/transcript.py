@@ -302,7 +302,6 @@ class Transcript:
     """
 
     def __init__(self) -> None:
-        """Nothing was read yet."""
         self.title = ""
         self.turns: dict[int, Turn] = {}
         self.preface: list[Item] = []

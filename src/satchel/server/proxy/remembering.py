@@ -52,7 +52,6 @@ class Remembering:
     """Adds memory to conversations of other agents, and captures them."""
 
     def __init__(self, satchel: Satchel) -> None:
-        """Use the memory of `satchel`."""
         self._satchel = satchel
         self._prompts: OrderedDict[str, None] = OrderedDict()
 
