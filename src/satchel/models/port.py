@@ -161,7 +161,6 @@ class EmbedderInfo:
     document_prefix: str = ""
     script: str = ""
     languages: tuple[str, ...] = ()
-    extra: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Embedder(Protocol):
