@@ -29,16 +29,7 @@ def migrate_database(to: str, yes: bool) -> None:
     if not yes:
         confirm("Move all memories and conversations, and remove them where they are now?", doing="moving")
     done = anyio.run(partial(migrate, settings, to))
-    if said_json(
-        {
-            "source": done.source,
-            "target": done.target,
-            "rows": done.rows,
-            "conversations": done.conversations,
-            "left": list(done.left),
-            "is_clean": done.is_clean,
-        }
-    ):
+    if said_json(done):
         return
     rows = sum(done.rows.values())
     tell(
