@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from satchel.cli.output import json_text, plain
+from satchel.cli.output import json_text
 from satchel.cli.view import TurnView
 from satchel.events import (
     Action,
@@ -34,6 +34,7 @@ from satchel.runtime.recap import Exchange
 from satchel.sessions import SessionInfo
 from satchel.tools.mcp.questions import Elicitation
 from satchel.tools.mcp.sampling import read_sampling
+from satchel.tui.plain_text import plain
 from satchel.tui.terminal_text import input_lines
 from tests.requirements import requirement
 

@@ -7,10 +7,11 @@ import json
 
 import pytest
 
-from satchel.cli.output import json_text, plain, say, say_rows, tell, wrapped
+from satchel.cli.output import json_text, say, say_rows, tell, wrapped
 from satchel.messages import Usage
 from satchel.runtime.lines import counted, usage_line, usage_table
 from satchel.sessions import UsageRow
+from satchel.tui.plain_text import plain
 from satchel.tui.terminal_text import one_line
 from tests.cli.screens import Screen
 from tests.requirements import requirement

@@ -66,8 +66,6 @@ from satchel.runtime.pictures import pictures_in
 from satchel.tools.visible import visible
 from satchel.version import __version__
 
-__all__ = ["AcpAgent"]
-
 T = TypeVar("T")
 P = ParamSpec("P")
 

@@ -23,8 +23,6 @@ from satchel.events import AskedCall, BuildPosted, Consent, QuestionAsked
 from satchel.runtime.hosting import SharedSession
 from satchel.tools.visible import visible
 
-__all__ = ["BY", "Asker"]
-
 BY: Final = "acp"
 _CONSENTS: Final[tuple[Consent, ...]] = ("no", "once", "session", "always")
 

@@ -23,8 +23,6 @@ from satchel.tools.kept import media_type_of
 from satchel.tools.visible import visible
 from satchel.wording import cut_text
 
-__all__ = ["PromptContent", "read_prompt"]
-
 _MOST_ATTACHED_CHARS: Final = 18_000
 """The most of one attachment: a hook adds at most 20,000 characters to a message."""
 _MOST_URI_CHARS: Final = 1_000

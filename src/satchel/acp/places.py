@@ -21,8 +21,6 @@ from satchel.runtime.pictures import content_of
 from satchel.runtime.remote import RemoteHost
 from satchel.runtime.tooling import mcp_tools
 
-__all__ = ["Held", "LocalPlace", "SessionPlace", "ServedPlace"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Held:

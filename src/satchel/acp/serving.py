@@ -16,8 +16,6 @@ from satchel.runtime.background import Background
 from satchel.runtime.stdio import Lines, has_plain_id, refusal
 from satchel.tasks import background_tasks
 
-__all__ = ["Wire", "serve_lines"]
-
 _log = logging.getLogger(__name__)
 
 _DELETE = "session/delete"
@@ -40,7 +38,6 @@ class Wire:
     """The SDK's transport over lines. Lines that are not messages are answered here, because the SDK would end."""
 
     def __init__(self, lines: Lines) -> None:
-        """Nothing is read yet."""
         self._lines = lines
         self._reading: AsyncIterator[bytes] = aiter(lines)
 

@@ -50,8 +50,6 @@ from satchel.sessions.view import LastWords, Said, SessionView, ToolCall
 from satchel.tools.visible import visible
 from satchel.wording import cut_text
 
-__all__ = ["Translator", "asked_call"]
-
 _MOST_SHOWN_CHARS: Final = 10_000
 """The most of a result that is sent. The model and the session have all of it."""
 _PLAN: Final[Mapping[str, PlanEntryStatus]] = {

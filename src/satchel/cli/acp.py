@@ -10,8 +10,6 @@ from satchel.cli.opening import opened
 from satchel.cli.settings import read_settings
 from satchel.cli.shared import connected, usable_server
 
-__all__ = ["acp"]
-
 
 @click.command()
 @click.option(

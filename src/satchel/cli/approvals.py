@@ -19,8 +19,6 @@ from satchel.tools import Approval
 from satchel.tools.visible import visible
 from satchel.tui.terminal_text import call_lines
 
-__all__ = ["TerminalAnswers", "follow", "read_answer"]
-
 _CHANGES: Final = {"added": ("green",), "removed": ("red",)}
 _WORDS: dict[str, Consent] = {
     "y": "once", "yes": "once", "once": "once", "n": "no", "no": "no", "s": "session", "session": "session",

@@ -36,8 +36,6 @@ from satchel.runtime.hosting import SharedSession
 from satchel.runtime.options import chosen_option
 from satchel.runtime.turns import memories_to_json
 
-__all__ = ["ask", "turn_to_json"]
-
 _BUILD_S = 1800.0
 """A build takes ten minutes at most, unless the settings say otherwise, and may wait for others."""
 _BEGINS_S = 60.0

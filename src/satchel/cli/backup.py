@@ -18,8 +18,6 @@ from satchel.runtime.backup import restore as put_back
 from satchel.runtime.lines import counted
 from satchel.runtime.moving import copy_from_server
 
-__all__ = ["backup", "restore"]
-
 
 @click.command()
 @click.argument("file", type=click.Path(path_type=Path))

@@ -37,8 +37,6 @@ from satchel.runtime.lines import saved_in_words, status_in_a_word
 from satchel.runtime.options import chosen_option
 from satchel.tui.terminal_text import one_line
 
-__all__ = ["capability"]
-
 T = TypeVar("T")
 
 _STATUSES = ("building", "waiting", "proposed", "active", "failed", "disabled")

@@ -24,8 +24,6 @@ from satchel.memory import (
 from satchel.runtime.lines import counted
 from satchel.tui.terminal_text import one_line
 
-__all__ = ["edit", "history", "link", "recall", "related", "undo"]
-
 _WHY = click.option("--why", type=Text, default="", metavar="TEXT", help="The reason; the history keeps it.")
 
 

@@ -31,8 +31,6 @@ from satchel.runtime.hosting import Host, LocalHost, SharedSession
 from satchel.runtime.inventory import list_models
 from satchel.runtime.serving import Serving
 
-__all__ = ["chat", "has_screen"]
-
 _LEAST_COLUMNS, _LEAST_LINES = 40, 12
 """A smaller terminal has no room for a question above the field."""
 

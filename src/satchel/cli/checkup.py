@@ -16,8 +16,6 @@ from satchel.runtime.home import Home
 from satchel.runtime.lines import counted
 from satchel.sessions import Words
 
-__all__ = ["doctor"]
-
 
 @click.command()
 @click.option(

@@ -14,21 +14,6 @@ from click.shell_completion import CompletionItem
 from satchel.cli.output import is_terminal, say_json
 from satchel.errors import UsageError
 
-__all__ = [
-    "CapabilityName",
-    "CommandGroup",
-    "LazyGroup",
-    "Named",
-    "SessionId",
-    "SettingKey",
-    "Text",
-    "confirm",
-    "json_object",
-    "json_option",
-    "said_json",
-    "wants_json",
-]
-
 _SUMMARY_CHARS = 200
 """Of the first sentence of a command's help: longer lines are wrapped, not cut."""
 

@@ -7,8 +7,6 @@ from click.shell_completion import get_completion_class
 
 from satchel.cli.output import say
 
-__all__ = ["completion"]
-
 _VARIABLE = "_SATCHEL_COMPLETE"
 _WHERE = {
     "bash": "satchel completion bash > ~/.local/share/bash-completion/completions/satchel",

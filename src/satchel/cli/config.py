@@ -32,8 +32,6 @@ from satchel.config import (
 )
 from satchel.errors import NotFound
 
-__all__ = ["config"]
-
 
 @click.group(cls=CommandGroup)
 def config() -> None:
@@ -52,7 +50,7 @@ def show(key: str | None) -> None:
     ]
     if key is not None and not shown:
         raise NotFound(f"There is no setting {key!r}. `satchel config show` lists all of them.")
-    if said_json([{"key": e.key, "value": e.value, "source": e.source, "doc": e.doc} for e in shown]):
+    if said_json(shown):
         return
     for entry in shown:
         origin = "" if entry.source == "default" else f"   ({entry.source})"
@@ -139,8 +137,7 @@ def trust_(folder: Path | None, remove: bool, yes: bool) -> None:
         confirm(f"Trust {wanted} with this?", doing="trusting")
     # Trust what was shown, even if it has changed since.
     trust(settings.home, wanted, content)
-    shown = [{"kind": grant.kind, "text": grant.text, "is_new": grant.is_new} for grant in grants]
-    if not said_json({"folder": str(wanted), "trusted": True, "files": files, "grants": shown}):
+    if not said_json({"folder": str(wanted), "trusted": True, "files": files, "grants": grants}):
         tell(f"{wanted} is trusted.")
 
 

@@ -29,8 +29,6 @@ from satchel.runtime.other_agents.connecting import (
     plan,
 )
 
-__all__ = ["connect"]
-
 _NOTES: dict[Agent, str] = {
     "claude-code": "The change takes effect in the next session. `/hooks` and `/mcp` in Claude Code show the entries.",
     "codex": "Codex asks you to review new hooks before it runs them. Versions that know no hooks yet need "

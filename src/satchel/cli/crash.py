@@ -12,8 +12,6 @@ from satchel.config import ensure_home, load, process_environ
 from satchel.errors import SatchelError
 from satchel.version import __version__
 
-__all__ = ["write_down"]
-
 
 def write_down(error: BaseException, words: Sequence[str]) -> str:
     """Write the traceback to a log in SATCHEL_HOME.

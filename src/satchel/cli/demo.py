@@ -20,8 +20,6 @@ from satchel.errors import NoSandbox
 from satchel.runtime import Satchel, Session
 from satchel.runtime.lines import receipt_lines
 
-__all__ = ["demo"]
-
 _SAID = "My sister Mara is allergic to shellfish."
 _ASKED = "What should I keep in mind when I cook for Mara?"
 _OTHER = "How tall is the Eiffel Tower?"

@@ -20,8 +20,6 @@ from satchel.memory.distill.records import report_to_json, status_to_json
 from satchel.messages import Usage
 from satchel.runtime.lines import counted
 
-__all__ = ["distill"]
-
 _OUTCOMES = {
     "facts": "with facts",
     "nothing": "without facts",

@@ -15,8 +15,6 @@ from satchel.cli.settings import read_settings
 from satchel.runtime import Check
 from satchel.runtime.health import examine
 
-__all__ = ["doctor"]
-
 _MARKS = {"ok": "✓", "warning": "!", "failed": "✗"}
 
 

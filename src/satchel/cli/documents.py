@@ -8,7 +8,7 @@ import click
 from anyio.to_thread import run_sync
 
 from satchel.cli.commands import Text, json_option, said_json
-from satchel.cli.output import plain, say, tell
+from satchel.cli.output import say, tell
 from satchel.cli.stores import memory_command, memory_of, scope_option, with_home
 from satchel.errors import UsageError
 from satchel.memory import Memory
@@ -19,8 +19,7 @@ from satchel.runtime.memory_work import can_leave_work, leave_work
 from satchel.runtime.sandboxes import Sandboxes
 from satchel.runtime.serving import serving
 from satchel.runtime.watching import WatchedFolder, folder_line, unwatch, watch, watched
-
-__all__ = ["add_file", "documents", "watch_folder"]
+from satchel.tui.plain_text import plain
 
 _MOST_FAILED = 20
 

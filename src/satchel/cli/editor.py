@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from prompt_toolkit import PromptSession
     from prompt_toolkit.buffer import Buffer
 
-__all__ = ["Editor", "LineReader", "PlainLines", "keep_typed_ahead"]
-
 Complete = Callable[[str], Awaitable[Sequence[tuple[str, str]]]]
 """Returns the completions of the last word of a text, each with a short help text."""
 DroppedIn = Callable[[str, str], Sequence[Path]]

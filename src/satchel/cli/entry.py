@@ -19,8 +19,6 @@ from satchel.cli.output import prepare, tell
 from satchel.cli.root import root
 from satchel.errors import SatchelError
 
-__all__ = ["main"]
-
 INTERRUPTED = 130
 
 _OBJECTS_BEFORE_COLLECTING = 100_000

@@ -16,8 +16,6 @@ from satchel.cli.settings import read_settings
 if TYPE_CHECKING:
     from satchel.server.pages.search import ResultGroup
 
-__all__ = ["find"]
-
 
 @click.command()
 @click.argument("words", nargs=-1, required=True, type=Text)

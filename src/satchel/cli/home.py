@@ -11,8 +11,6 @@ from satchel.config import Settings
 from satchel.events import Notice
 from satchel.runtime.home import Home
 
-__all__ = ["FetchLine", "fetch_line", "opened_home", "tell_notices"]
-
 
 @asynccontextmanager
 async def opened_home(

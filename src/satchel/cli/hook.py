@@ -12,8 +12,6 @@ from satchel.config.brief import environment
 from satchel.runtime.other_agents.hook import answer_hook
 from satchel.runtime.other_agents.payloads import MOST_BYTES
 
-__all__ = ["answer"]
-
 
 def answer() -> int:
     """Read an event from stdin, and print the answer.

@@ -6,8 +6,6 @@ import click
 
 from satchel.cli.hook import answer
 
-__all__ = ["hook"]
-
 
 @click.command()
 def hook() -> int:

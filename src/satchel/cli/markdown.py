@@ -12,10 +12,8 @@ import shutil
 from collections.abc import Callable
 from typing import TextIO
 
-from satchel.cli.output import plain
 from satchel.tui.markdown import first_settled, laid_out
-
-__all__ = ["MarkdownStream", "PlainStream"]
+from satchel.tui.plain_text import plain
 
 _PAINT_S = 0.05
 """Seconds between two repaints. Twenty a second look smooth; a block that takes long to lay out is painted less

@@ -8,8 +8,6 @@ import click
 from satchel.cli.settings import read_settings
 from satchel.cli.shared import usable_server
 
-__all__ = ["mcp"]
-
 
 @click.command()
 @click.option("--no-server", is_flag=True, help="Don't use the server of this home, even if one runs.")

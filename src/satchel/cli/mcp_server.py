@@ -34,8 +34,6 @@ from satchel.runtime.servers import (
 )
 from satchel.tui.terminal_text import one_line
 
-__all__ = ["mcp_server"]
-
 _MOST_SHOWN = 20
 """The most resources that `test` shows; a server may have a thousand."""
 _TRUST_AGAIN = (

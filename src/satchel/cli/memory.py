@@ -10,7 +10,7 @@ from typing import Any, get_args
 import click
 
 from satchel.cli.commands import LazyGroup, Text, confirm, json_option, said_json, wants_json
-from satchel.cli.output import plain, say, tell
+from satchel.cli.output import say, tell
 from satchel.cli.rebuild import rebuild
 from satchel.cli.reindex import EmbeddingLine, reindex
 from satchel.cli.stores import (
@@ -40,8 +40,7 @@ from satchel.runtime import lines
 from satchel.runtime.forgetting import ForgetReceipt
 from satchel.runtime.home import Home
 from satchel.runtime.pictures import picture_file
-
-__all__ = ["hit_line", "memory", "memory_line"]
+from satchel.tui.plain_text import plain
 
 _MOST_SHOWN = 20
 _MOST_ADDED = 16_000_000

@@ -14,8 +14,6 @@ from satchel.runtime import Satchel
 from satchel.runtime.memory_work import leave_work
 from satchel.runtime.memory_worker import run_memory_work
 
-__all__ = ["answer", "work"]
-
 _ANSWERS_S: Final = 1_800.0
 """How long hooks may be silent. A conversation with an agent pauses for minutes; a start takes two seconds."""
 

@@ -17,8 +17,6 @@ from satchel.runtime.inventory import BundledEmbedder, fetch_embedding_model, li
 from satchel.runtime.lines import usage_line
 from satchel.tui.terminal_text import one_line
 
-__all__ = ["model"]
-
 _MOST_SHOWN = 12
 
 

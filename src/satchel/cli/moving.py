@@ -13,8 +13,6 @@ from satchel.cli.settings import read_settings
 from satchel.runtime.lines import counted
 from satchel.runtime.moving import migrate
 
-__all__ = ["migrate_database"]
-
 
 @click.command()
 @click.option("--to", required=True, metavar="URL", type=Text, help="postgresql://USER@HOST/NAME, or sqlite.")
@@ -31,16 +29,7 @@ def migrate_database(to: str, yes: bool) -> None:
     if not yes:
         confirm("Move all memories and conversations, and remove them where they are now?", doing="moving")
     done = anyio.run(partial(migrate, settings, to))
-    if said_json(
-        {
-            "source": done.source,
-            "target": done.target,
-            "rows": done.rows,
-            "conversations": done.conversations,
-            "left": list(done.left),
-            "is_clean": done.is_clean,
-        }
-    ):
+    if said_json(done):
         return
     rows = sum(done.rows.values())
     tell(

@@ -13,8 +13,6 @@ from satchel.cli.output import tell
 from satchel.config import Settings
 from satchel.runtime import RunningTurn, Satchel, TurnResult
 
-__all__ = ["exit_code_of", "opened", "settled", "tell_choice"]
-
 _EXIT = {"done": 0, "asking": 0, "calling": 0, "limit": 1, "failed": 1, "cancelled": 130}
 _REFUSED = 4
 

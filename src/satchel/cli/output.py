@@ -14,20 +14,6 @@ from typing import Any, TextIO, cast
 from satchel.plain import as_json
 from satchel.tui.plain_text import is_plain, plain
 
-__all__ = [
-    "current_stdout",
-    "is_terminal",
-    "json_text",
-    "plain",
-    "prepare",
-    "say",
-    "say_json",
-    "say_lines",
-    "say_rows",
-    "tell",
-    "wrapped",
-]
-
 _MOST_COLUMN = 48
 """A wider cell pushes only its own row to the right."""
 

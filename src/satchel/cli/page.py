@@ -5,15 +5,14 @@ from __future__ import annotations
 import click
 
 from satchel.cli.commands import json_option, said_json
-from satchel.cli.output import plain, say, say_lines, tell
+from satchel.cli.output import say, say_lines, tell
 from satchel.cli.settings import read_settings
 from satchel.cli.stores import scope_option, with_memory
 from satchel.errors import NotFound, UsageError
 from satchel.memory import PageVersion, version_to_json
 from satchel.memory.show.page.editing import as_text, difference
 from satchel.runtime.lines import page_lines, version_words
-
-__all__ = ["page"]
+from satchel.tui.plain_text import plain
 
 _MOST_VERSIONS = 50
 _ABOVE = """\

@@ -9,8 +9,6 @@ from satchel.cli.output import say, say_rows, tell
 from satchel.cli.settings import read_settings
 from satchel.config.plugins import Plugin, disable, enable, find_plugins, problems
 
-__all__ = ["plugin"]
-
 
 @click.group(cls=CommandGroup)
 def plugin() -> None:

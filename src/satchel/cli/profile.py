@@ -12,8 +12,6 @@ from satchel.cli.stores import memory_command
 from satchel.memory import Memory, record_to_json
 from satchel.runtime.lines import agenda_lines, standing_lines
 
-__all__ = ["agenda", "pin", "profile", "unpin"]
-
 
 @click.command()
 @memory_command

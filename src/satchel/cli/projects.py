@@ -18,8 +18,6 @@ from satchel.runtime.projects import Project, project_to_json, what_goes
 from satchel.sessions import SessionInfo, info_to_json
 from satchel.sessions.branches import folded
 
-__all__ = ["projects"]
-
 _NAME = click.argument("name", type=Text)
 _INSTRUCTIONS = click.option(
     "--instructions", type=Text, metavar="TEXT", help="What its conversations are told; - reads stdin."

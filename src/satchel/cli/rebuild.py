@@ -11,8 +11,6 @@ from satchel.cli.settings import read_settings
 from satchel.runtime.lines import counted, returned_line
 from satchel.runtime.rebuilding import rebuild as rebuild_home
 
-__all__ = ["rebuild"]
-
 
 @click.command()
 @json_option

@@ -17,8 +17,6 @@ from satchel.errors import EmbedderError
 from satchel.memory import Reindexed
 from satchel.runtime.lines import counted
 
-__all__ = ["EmbeddingLine", "reindex"]
-
 
 @click.command()
 @click.option(

@@ -10,8 +10,6 @@ from satchel.cli.commands import LazyGroup
 from satchel.cli.output import is_terminal
 from satchel.version import __version__
 
-__all__ = ["root"]
-
 _COMMANDS = {
     "chat": ("satchel.cli.chat:chat", "Start a conversation in the terminal."),
     "ask": ("satchel.cli.ask:ask", "Send one message and print the answer."),

@@ -23,8 +23,6 @@ from satchel.errors import StorageUnwritable
 from satchel.runtime.person_homes import has_people
 from satchel.runtime.serving import Serving, login_link, serving
 
-__all__ = ["serve"]
-
 
 @click.command()
 @click.option("--host", type=Text, help="The address to listen on. Default: this machine only.")

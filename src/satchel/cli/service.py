@@ -15,8 +15,6 @@ from satchel.config import process_environ
 from satchel.runtime import systemd
 from satchel.runtime.serving import serving
 
-__all__ = ["service"]
-
 
 @click.group(cls=CommandGroup)
 def service() -> None:

@@ -26,8 +26,6 @@ from satchel.runtime.home import Home
 from satchel.runtime.lines import FILING, session_line
 from satchel.sessions import SessionInfo, SessionStore, hit_to_json, info_to_json, to_json, to_markdown
 
-__all__ = ["say_session", "session"]
-
 T = TypeVar("T")
 
 

@@ -9,8 +9,6 @@ from typing import Any
 from satchel.config import Settings, load, process_environ
 from satchel.errors import UsageError
 
-__all__ = ["read_settings"]
-
 
 def read_settings(overrides: Mapping[str, Any] | None = None) -> Settings:
     """The settings of this process.

@@ -16,8 +16,6 @@ from satchel.version import __version__
 if TYPE_CHECKING:
     from satchel.runtime.remote import RemoteHost, RemoteSession
 
-__all__ = ["SessionWish", "connected", "tell_missing", "usable_server"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionWish:

@@ -11,8 +11,6 @@ import anyio
 
 from satchel.clock import SystemClock
 
-__all__ = ["run_in_good_order", "until_signal"]
-
 _T = TypeVar("_T")
 _ONE_WISH_S: Final = 10.0
 """Ctrl-C within this time of the last one that counted says nothing new."""

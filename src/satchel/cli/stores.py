@@ -18,17 +18,6 @@ from satchel.errors import StorageError, UsageError
 from satchel.memory import Discretion, Kind, Memory, MemoryType, Tier
 from satchel.runtime.home import Home
 
-__all__ = [
-    "filter_options",
-    "filters_of",
-    "memory_command",
-    "memory_of",
-    "parse_time",
-    "scope_option",
-    "with_home",
-    "with_memory",
-]
-
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 

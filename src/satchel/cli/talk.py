@@ -13,7 +13,7 @@ import anyio
 from satchel.cli.approvals import TerminalAnswers, follow
 from satchel.cli.editor import LineReader, keep_typed_ahead
 from satchel.cli.opening import exit_code_of, settled
-from satchel.cli.output import is_terminal, plain, say, wrapped
+from satchel.cli.output import is_terminal, say, wrapped
 from satchel.cli.view import TurnView
 from satchel.errors import SatchelError, ServerUnavailable, StorageError
 from satchel.events import (
@@ -36,9 +36,8 @@ from satchel.runtime.commands import CommandResult, SessionChange, SlashCommand,
 from satchel.runtime.hosting import Host, SharedSession
 from satchel.runtime.lines import counted
 from satchel.runtime.options import chosen_option
+from satchel.tui.plain_text import plain
 from satchel.version import __version__
-
-__all__ = ["Talk"]
 
 _MOST_RECAPPED = 3
 """The most exchanges that are shown when a conversation is continued: enough to recognise it, less than a screen."""

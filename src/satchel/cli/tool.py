@@ -24,8 +24,6 @@ from satchel.tools.external import LANGUAGES, failure, new_tool
 from satchel.tools.mcp import McpDefinition, WithheldTool
 from satchel.tui.terminal_text import one_line
 
-__all__ = ["tool"]
-
 T = TypeVar("T")
 
 _MOST_STDIN = 64_000_000

@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from satchel.cli.commands import confirm, json_option, said_json, wants_json
-from satchel.cli.output import is_terminal, plain, tell
+from satchel.cli.output import is_terminal, tell
 from satchel.cli.settings import read_settings
 from satchel.cli.stores import filter_options, filters_of, memory_of, scope_option, with_home
 from satchel.errors import UsageError
@@ -27,8 +27,7 @@ from satchel.runtime.home import Home
 from satchel.runtime.importing import CONVERSATIONS, import_into
 from satchel.runtime.lines import counted
 from satchel.runtime.plugins import plugin_reader
-
-__all__ = ["export", "import_memories"]
+from satchel.tui.plain_text import plain
 
 _SHOWN_EXAMPLES = 5
 _SOURCES = ("auto", *formats())

@@ -13,8 +13,6 @@ from satchel.runtime.home import Home
 from satchel.runtime.lines import usage_table
 from satchel.sessions import UsageRow
 
-__all__ = ["usage"]
-
 
 @click.command()
 @click.option(

@@ -26,8 +26,6 @@ from satchel.runtime.person_homes import (
     used_mb,
 )
 
-__all__ = ["user"]
-
 _ID_CHARS = 12
 _limits = (
     click.option("--day-usd", type=Text, metavar="USD", help="What models may cost in a day; none lifts it."),

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TextIO, assert_never
 
 from satchel.cli.markdown import MarkdownStream, PlainStream
-from satchel.cli.output import is_terminal, plain, wrapped
+from satchel.cli.output import is_terminal, wrapped
 from satchel.events import (
     AskUser,
     BuildPosted,
@@ -31,9 +31,8 @@ from satchel.runtime import lines
 from satchel.runtime.recap import Exchange
 from satchel.runtime.tool_display import describe_call, describe_progress, display_of, show_observation
 from satchel.sessions.view import LastWords, Said, SessionView, ToolCall
+from satchel.tui.plain_text import plain
 from satchel.tui.terminal_text import one_line
-
-__all__ = ["TurnView", "has_colour"]
 
 _PROGRESS_S = 0.5
 """Seconds between two lines of progress; nobody reads them more often."""

@@ -14,7 +14,7 @@ from typing import TypeAlias
 import anyio
 import click
 
-from satchel.cli.output import is_terminal, plain, tell
+from satchel.cli.output import is_terminal, tell
 from satchel.clock import SystemClock
 from satchel.config import ProviderSettings, Settings
 from satchel.config.check import closest
@@ -24,8 +24,7 @@ from satchel.runtime.endpoints import LiveEndpoint, probe_endpoint, verify_model
 from satchel.runtime.inventory import model_of
 from satchel.runtime.lines import counted
 from satchel.runtime.model_setup import find_models, own_key, own_provider
-
-__all__ = ["ask_settings", "is_first_start"]
+from satchel.tui.plain_text import plain
 
 Values: TypeAlias = dict[str, object]
 

@@ -10,8 +10,6 @@ from satchel.cli.settings import read_settings
 from satchel.cli.signals import until_signal
 from satchel.runtime.worker import run_worker
 
-__all__ = ["worker"]
-
 
 @click.command()
 @click.option("--once", is_flag=True, help="Leave when there has been nothing to do for ten seconds.")

@@ -14,8 +14,6 @@ import anyio.to_thread
 from satchel.clock import Clock
 from satchel.config.home import replacing
 
-__all__ = ["AbilityStore"]
-
 # Servers and models are upgraded, so this is tried again after a month.
 KEPT_FOR: Final = timedelta(days=30)
 

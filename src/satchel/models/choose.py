@@ -16,18 +16,6 @@ from satchel.config.providers import builtin_providers
 from satchel.errors import ConfigError, ModelAuthError, ModelError, ModelUnavailable
 from satchel.models.opening import split_name
 
-__all__ = [
-    "Choice",
-    "NoModelList",
-    "Tried",
-    "available_models",
-    "check_model",
-    "choose_model",
-    "default_model",
-    "extractor_of",
-    "small_model_of",
-]
-
 # A local server answers immediately or isn't running.
 _LOCAL_LIMIT_S: Final = 0.5
 _LIST_LIMIT_S: Final = 5.0

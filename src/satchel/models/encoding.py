@@ -13,8 +13,6 @@ from typing import Any, NoReturn
 
 from satchel.messages import clean_text
 
-__all__ = ["encode", "parse_object"]
-
 _ESCAPED_NUL = re.compile(r"(?<!\\)((?:\\\\)*)\\u0000")
 
 

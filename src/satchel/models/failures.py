@@ -25,8 +25,6 @@ from satchel.errors import (
     ToolsUnsupported,
 )
 
-__all__ = ["Endpoint", "failure_of", "message_in", "retry_after_s"]
-
 # The words that endpoints use for tools, and the names of the parameter.
 _TOOLS: Final = r"(?:tools?|function[ _]?call(?:ing|s)?|tool[ _]?(?:use|calls?|calling|choice))"
 _FIELD: Final = r"\b(?:tools|tool_choice|functions)\b"

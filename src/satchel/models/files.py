@@ -12,17 +12,6 @@ from satchel.messages import MOST_TEXT, Block, FileBlock, Message, TextBlock, To
 from satchel.models.port import FileReader
 from satchel.wording import cut_text
 
-__all__ = [
-    "MOST_PICTURE",
-    "SMALL_BYTES",
-    "FilePart",
-    "Takes",
-    "less",
-    "most_named",
-    "part_of",
-    "with_newest_pictures",
-]
-
 Takes: TypeAlias = Literal["all", "pictures", "text"]
 """What an endpoint takes, which is tried: all kinds at first, and less after it has refused a kind."""
 

@@ -16,8 +16,6 @@ from satchel.models.identifiers import CallIds
 from satchel.models.json_answer import JsonAnswerReader
 from satchel.models.port import ChatModel, Completion, ModelEvent, ModelRequest
 
-__all__ = ["FunctionModel", "ModelFunction"]
-
 ModelFunction: TypeAlias = Callable[
     [ModelRequest], str | Completion | AsyncIterator[str] | Awaitable[str | Completion]
 ]

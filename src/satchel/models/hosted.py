@@ -36,8 +36,6 @@ from satchel.version import __version__
 if TYPE_CHECKING:
     import httpx2
 
-__all__ = ["AnswerAssembler", "Delta", "HostedModel", "new_cache"]
-
 Delta: TypeAlias = TextDelta | ThinkingDelta | ToolInputDelta
 
 # A local model may need minutes to read a long prompt; the limit of the providers' SDKs is also 600 s.
@@ -68,7 +66,6 @@ class AnswerAssembler(ABC):
     """Ours for the endpoint's words."""
 
     def __init__(self, ids: CallIds) -> None:
-        """Store the generator of call ids."""
         self._ids = ids
         self.model = ""
         self.stop: str | None = None

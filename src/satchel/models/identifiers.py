@@ -8,8 +8,6 @@ from collections.abc import Callable, Set
 
 from satchel.models.port import ModelRequest
 
-__all__ = ["CallIds", "wire_id", "wire_name"]
-
 _NOT_IN_ID = re.compile(r"[^a-zA-Z0-9_-]")
 
 

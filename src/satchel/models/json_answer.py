@@ -7,30 +7,20 @@
 with or without code fences and prose around it. The JSON itself is never shown: the text of `final` is passed on as it
 arrives, and prose as soon as it can't be the beginning of JSON. Any other text is the answer, unchanged.
 
-The reader examines each character once, and the result doesn't depend on how the text is split into pieces.
+The result doesn't depend on how the text is split into pieces.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias
 
 from satchel.messages import Block, TextBlock, ToolUseBlock, clean_text
 from satchel.models.encoding import parse_object
 from satchel.models.identifiers import CallIds
-
-__all__ = [
-    "PREAMBLE_CHARS",
-    "JsonAnswerReader",
-    "FoundCall",
-    "Verdict",
-    "begins_answer",
-    "next_candidate",
-    "whole_answer",
-]
 
 # Up to this length, prose before a `final` is a preamble ("Sure, here is the answer:") and dropped, so it is held back
 # until then. Longer prose is a part of the answer.
@@ -42,8 +32,8 @@ HELD_CHARS: Final = 4096
 _KEYS: Final = ("actions", "action", "final")
 _FENCE: Final = re.compile(r"```[A-Za-z0-9_-]{0,20}[ \t]*\r?\n?\s*")
 _SPACE: Final = " \t\r\n"
-_ESCAPE: Final = re.compile(
-    r"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|.)", re.DOTALL
+_STRING_PART: Final = re.compile(
+    r'[^"\\]+|"|\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|.)', re.DOTALL
 )
 _OPEN_ESCAPE: Final = re.compile(
     r"\\(?:u[0-9a-fA-F]{0,3}|u[dD][89abAB][0-9a-fA-F]{2}(?:\\(?:u(?:[dD](?:[c-fC-F][0-9a-fA-F]?)?)?)?)?)?\Z"
@@ -51,7 +41,8 @@ _OPEN_ESCAPE: Final = re.compile(
 """The beginning of an escape, or of a surrogate pair, whose rest has not arrived."""
 _CANDIDATE: Final = re.compile("[{`]")
 """The next possible beginning of JSON: a brace, a fence, or backticks that may become one."""
-_STOPS: Final = re.compile(r'["\\]')
+_PART: Final = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)|[{}\[\]]', re.DOTALL)
+"""A bracket of an object, or a string in it, whose end may not have arrived."""
 _NEXT_KEY: Final = re.compile(r',\s*"[A-Za-z_]{1,30}"\s*:')
 _BETWEEN_CALLS: Final = re.compile(r"(?:[\s,;]|```[A-Za-z0-9_-]{0,20})*")
 _BETWEEN: Final = " \t\r\n,;."
@@ -65,20 +56,17 @@ class JsonAnswerReader:
     """Takes the pieces of an answer and returns the text that can be shown."""
 
     def __init__(self) -> None:
-        """Nothing has been read yet."""
         self._text = ""
         self._pieces: list[str] = []
         self._waiting = 0
-        self._mode: Literal["prose", "object", "calls", "final", "done"] = "prose"
-        self._position = 0  # the text up to here has been classified
+        self._is_complete = False
         self._shown: list[str] = []
-        self._prose: list[str] = []  # classified as prose, not shown yet
+        self._prose: list[str] = []  # read as prose, not shown yet
         self._prose_length = 0
         self._released = False  # prose has been shown, so it stays in the answer
-        self._scan = _Scan()
-        self._object_start = 0
-        self._calls_start = 0
-        self._final: _StringReader | None = None
+        self._calls_start: int | None = None
+        self._reading = self._read()
+        self._is_over = False
 
     def feed(self, piece: str) -> str:
         """Add the next piece.
@@ -92,10 +80,8 @@ class JsonAnswerReader:
         # A long text that is held back is examined again only after it has grown by an eighth, so that the total cost
         # is only a few passes over it.
         is_held = len(self._text) > HELD_CHARS and self._waiting * 8 < len(self._text)
-        if self._mode not in ("calls", "done") and not is_held:
-            self._append_pieces()
-            self._advance(at_end=False)
-            self._drop_classified()
+        if not (self._is_over or is_held):
+            self._go_on()
         return clean_text("".join(self._shown[before:]))
 
     def finish(self, ids: CallIds) -> tuple[str, tuple[Block, ...]]:
@@ -105,12 +91,12 @@ class JsonAnswerReader:
             The rest of the text to show, and the complete answer as blocks.
         """
         before = len(self._shown)
-        self._append_pieces()
-        self._advance(at_end=True)
+        self._is_complete = True
+        self._go_on()
         calls: list[Block] = []
-        if self._mode == "calls":
+        if self._calls_start is not None:
             found, end = _calls_in(self._text, self._calls_start)
-            if not self._is_quoted(end):
+            if not self._is_quoted(self._calls_start, end):
                 calls = [
                     ToolUseBlock(
                         id=ids.claim(""),
@@ -123,112 +109,94 @@ class JsonAnswerReader:
             if not calls:
                 # It began like a call but isn't one, so it is text.
                 self._prose.append(self._text[self._calls_start :])
-        if self._mode in ("prose", "calls"):
-            self._show_prose()
+        self._show_prose()
         said = clean_text("".join(self._shown))
         text = (TextBlock(text=said),) if said.strip() else ()
         return clean_text("".join(self._shown[before:])), (*text, *calls)
 
-    def _is_quoted(self, end: int) -> bool:
-        """Whether words stand before and after the calls up to `end`: I won't run {"action": …} for that page."""
-        if _line_before(self._text, self._calls_start):
+    def _is_quoted(self, start: int, end: int) -> bool:
+        """Whether words stand before and after the calls there: I won't run {"action": …} for that page."""
+        if _line_before(self._text, start):
             after = self._text[end:].strip(_BETWEEN)
             return bool(after) and not after.startswith(("{", "```"))
         return False
 
-    def _append_pieces(self) -> None:
-        if self._pieces:
-            self._text += "".join(self._pieces)
-            self._pieces, self._waiting = [], 0
+    def _go_on(self) -> None:
+        """Read what has come since."""
+        self._text += "".join(self._pieces)
+        self._pieces, self._waiting = [], 0
+        self._is_over = next(self._reading, True) is True
 
-    def _drop_classified(self) -> None:
-        """Drop text that won't be examined again."""
-        if self._mode == "prose" and self._position > HELD_CHARS:
-            # Words earlier on the line decide whether an object after them may be held.
-            begun = _line_before(self._text, self._position)[:1]
-            self._text, self._position = begun + self._text[self._position :], len(begun)
-        elif self._mode == "final" and self._final is not None:
-            self._text = self._final.forget_read(self._text)
-
-    def _advance(self, *, at_end: bool) -> None:
-        """Classify the text that has arrived."""
+    def _read(self) -> Iterator[None]:
+        """Read the text until calls or the answer are found; waits at each `yield` for more of it."""
+        place = 0
         while True:
-            match self._mode:
-                case "prose":
-                    if not self._read_prose(at_end):
-                        return
-                case "object":
-                    if not self._read_object(at_end):
-                        return
-                case "final":
-                    self._read_final(at_end)
+            start = next_candidate(self._text, place)
+            self._say(self._text[place:start])
+            place = start
+            if place > HELD_CHARS:
+                # Words earlier on the line decide whether an object after them may be held.
+                begun = _line_before(self._text, place)[:1]
+                self._text, place = begun + self._text[place:], len(begun)
+            if place == len(self._text):
+                if self._is_complete:
                     return
-                case _:
+                yield
+                continue
+            verdict, body = _judge(self._text, place, self._is_complete)
+            if verdict == "open":
+                yield
+            elif verdict == "no":
+                # Skip the whole fence, because its last backtick doesn't begin another one.
+                end = place + (3 if self._text.startswith("```", place) else 1)
+                self._say(self._text[place:end])
+                place = end
+            elif verdict == "calls":
+                self._calls_start = place
+                return
+            elif verdict == "final":
+                self._drop_preamble()
+                yield from self._read_final(body)
+                return
+            else:
+                # Its first key decides nothing, so it is held until it ends.
+                while (whole := _object_end(self._text, body)) is None and not self._is_complete:
+                    yield
+                value, _ = (_decoded(self._text, body) if whole is not None else None) or ({}, 0)
+                if _calls_of(value):
+                    self._calls_start = place
                     return
+                if isinstance(value.get("final"), str):
+                    self._drop_preamble()
+                    self._shown.append(value["final"])
+                    return
+                end = len(self._text) if whole is None else whole
+                self._say(self._text[place:end])
+                place = end
 
-    def _read_prose(self, at_end: bool) -> bool:
-        """Classify the text up to the next possible beginning of JSON. False if more text is needed."""
-        text = self._text
-        start = next_candidate(text, self._position)
-        self._say(text[self._position : start])
-        self._position = start
-        if start == len(text):
-            return False
-        verdict, body = _judge(text, start, at_end)
-        if verdict == "open":
-            return False
-        if verdict == "no":
-            # Skip the whole fence, because its last backtick doesn't begin another one.
-            end = start + (3 if text.startswith("```", start) else 1)
-            self._say(text[start:end])
-            self._position = end
-        elif verdict == "object":
-            self._mode, self._object_start, self._scan = "object", start, _Scan(position=body)
-        elif verdict == "calls":
-            self._mode, self._calls_start = "calls", start
-        else:
-            self._drop_preamble()
-            self._mode, self._position, self._final = "final", body, _StringReader(position=body)
-        return True
-
-    def _read_object(self, at_end: bool) -> bool:
-        """Hold an object whose first key decides nothing until it ends. False if more text is needed."""
-        end = self._scan.find_end(self._text)
-        if end is None:
-            if at_end:
-                self._judge_object(len(self._text), whole=False)
-            return at_end
-        self._judge_object(end, whole=True)
-        return True
-
-    def _judge_object(self, end: int, *, whole: bool) -> None:
-        start = self._object_start
-        value = _decoded(self._text, self._text.find("{", start)) if whole else None
-        if value is not None and _calls_of(value[0]):
-            self._mode, self._calls_start = "calls", start
-        elif value is not None and isinstance(value[0].get("final"), str):
-            self._drop_preamble()
-            self._shown.append(value[0]["final"])
-            self._mode = "done"
-        else:
-            self._say(self._text[start:end])
-            self._position, self._mode = end, "prose"
+    def _read_final(self, place: int) -> Iterator[None]:
+        """Show the value of `final`, which begins at a place; one that isn't a string as JSON once it is complete."""
+        while (start := _skip_space(self._text, place)) == len(self._text) and not self._is_complete:
+            yield
+        if not self._text.startswith('"', start):
+            while not self._is_complete:
+                yield
+            self._shown.append(_shown_value(self._text, start))
+            return
+        self._text = self._text[start + 1 :]
+        while True:
+            words, place, is_over = _string_words(self._text, self._is_complete)
+            self._text = self._text[place:]
+            self._shown.append(words)
+            if is_over or self._is_complete:
+                return
+            yield
 
     def _drop_preamble(self) -> None:
         if self._released:
             self._show_prose()
             self._shown.append("\n\n")
         self._prose, self._prose_length = [], 0
-
-    def _read_final(self, at_end: bool) -> None:
-        reader = self._final
-        if reader is None:
-            return
-        words = reader.read(self._text, at_end)
-        if words:
-            self._shown.append(words)
-        if reader.is_done:
-            self._mode = "done"
 
     def _say(self, prose: str) -> None:
         """Store prose, and show it once it is too long for a preamble."""
@@ -356,125 +324,59 @@ def _skip_space(text: str, place: int) -> int:
     return place
 
 
-class _Scan:
-    """Finds the end of a JSON object, continuing where it stopped."""
-
-    def __init__(self, position: int = 0) -> None:
-        self._position = position
-        self._depth = 0
-        self._in_string = False
-
-    def find_end(self, text: str) -> int | None:
-        """The position after the closing brace of the object, or None if it hasn't arrived."""
-        place = self._position
-        while place < len(text):
-            char = text[place]
-            if self._in_string:
-                if char == "\\":
-                    if place + 1 == len(text):
-                        break
-                    place += 1
-                elif char == '"':
-                    self._in_string = False
-            elif char == '"':
-                self._in_string = True
-            elif char in "{[":
-                self._depth += 1
-            elif char in "}]":
-                self._depth -= 1
-                if self._depth <= 0:
-                    self._position = place + 1
-                    return place + 1
-            place += 1
-        self._position = place
-        return None
+def _object_end(text: str, start: int) -> int | None:
+    """The position after the closing brace of the object that begins at `start`, or None if it hasn't arrived."""
+    depth = 0
+    for part in _PART.finditer(text, start):
+        depth += {"{": 1, "[": 1, "}": -1, "]": -1}.get(part[0], 0)
+        if depth <= 0:
+            return part.end()
+    return None
 
 
-class _StringReader:
-    """Reads the value of `final` while it is streamed.
+def _string_words(text: str, at_end: bool) -> tuple[str, int, bool]:
+    """What a string says whose quote stands before the text, the position after what was read, and whether it is over.
 
     Small models forget to escape quotes and line breaks. Therefore a quote ends the text only if a brace, a comma or
     nothing follows.
     """
-
-    def __init__(self, position: int) -> None:
-        self._position = position
-        self._opened = False
-        self.is_done = False
-
-    def read(self, text: str, at_end: bool) -> str:
-        """The text that can be returned by now."""
-        if not self._opened:
-            start = _skip_space(text, self._position)
-            if start == len(text):
-                self.is_done = at_end
-                return ""
-            if text[start] != '"':
-                return self._other_value(text, start, at_end)
-            self._opened, self._position = True, start + 1
-        words: list[str] = []
-        place = self._position
-        while place < len(text):
-            stop = _place_of(_STOPS, text, place)
-            words.append(text[place:stop])
-            place = stop
-            if place == len(text):
+    words: list[str] = []
+    place = 0
+    while place < len(text) and not _OPEN_ESCAPE.match(text, place):
+        part = _STRING_PART.match(text, place)
+        assert part is not None
+        said = part[0]
+        if said == '"':
+            after = _skip_space(text, part.end())
+            if (
+                (at_end and after == len(text))
+                or text[after : after + 1] == "}"
+                or _NEXT_KEY.match(text, after)
+            ):
+                return "".join(words), after, True
+            if not at_end and (after == len(text) or (text[after] == "," and len(text) - after < 40)):
                 break
-            read = self._escape(text, place) if text[place] == "\\" else self._quote(text, place, at_end)
-            if read is None:
-                if at_end and text[place] == "\\":
-                    # Ignore a truncated escape.
-                    place = len(text)
-                break
-            word, place = read
-            words.append(word)
-            if self.is_done:
-                break
-        self._position = place
-        if at_end:
-            self.is_done = True
-        return "".join(words)
+        elif said[0] == "\\":
+            said = _unescaped(said)
+        words.append(said)
+        place = part.end()
+    return "".join(words), place, False
 
-    def forget_read(self, text: str) -> str:
-        """The text without the part that was read, if that part is long."""
-        if not self._opened or self._position < HELD_CHARS:
-            return text
-        rest, self._position = text[self._position :], 0
-        return rest
 
-    def _escape(self, text: str, place: int) -> tuple[str, int] | None:
-        if _OPEN_ESCAPE.match(text, place):
-            return None
-        escape = _ESCAPE.match(text, place)
-        assert escape is not None
-        try:
-            # Half of a surrogate pair alone is invalid.
-            return clean_text(json.loads(f'"{escape[0]}"', strict=False)), escape.end()
-        except ValueError:
-            return escape[0][1:], escape.end()
+def _unescaped(escape: str) -> str:
+    try:
+        # Half of a surrogate pair alone is invalid.
+        return clean_text(json.loads(f'"{escape}"', strict=False))
+    except ValueError:
+        return escape[1:]
 
-    def _quote(self, text: str, place: int, at_end: bool) -> tuple[str, int] | None:
-        after = _skip_space(text, place + 1)
-        if after == len(text):
-            if not at_end:
-                return None
-            self.is_done = True
-        elif text[after] == "}" or _NEXT_KEY.match(text, after):
-            self.is_done = True
-        elif not at_end and text[after] == "," and len(text) - after < 40:
-            return None
-        return ("", after) if self.is_done else ('"', place + 1)
 
-    def _other_value(self, text: str, start: int, at_end: bool) -> str:
-        """A `final` that isn't a string is shown as JSON once it is complete."""
-        if not at_end:
-            return ""
-        self.is_done = True
-        try:
-            value, _ = _DECODER.raw_decode(text, start)
-        except (ValueError, RecursionError):
-            return text[start:]
-        return "" if value is None else json.dumps(value, ensure_ascii=False)
+def _shown_value(text: str, start: int) -> str:
+    try:
+        value, _ = _DECODER.raw_decode(text, start)
+    except (ValueError, RecursionError):
+        return text[start:]
+    return "" if value is None else json.dumps(value, ensure_ascii=False)
 
 
 def _place_of(pattern: re.Pattern[str], text: str, start: int) -> int:
@@ -514,8 +416,7 @@ def _calls_in(text: str, start: int) -> tuple[list[FoundCall], int]:
 
 def _broken_call(text: str, start: int) -> tuple[FoundCall, int] | None:
     """A call that isn't valid JSON, with its text for the model to correct, and its end; None if it names no tool."""
-    found = _Scan(position=start).find_end(text)
-    end = len(text) if found is None else found
+    end = _object_end(text, start) or len(text)
     raw = clean_text(text[start:end])
     verdict, _ = _judge(text, start, True)
     if verdict == "calls" and (name := _TOOL_NAME.search(raw)):

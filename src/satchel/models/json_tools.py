@@ -38,8 +38,6 @@ from satchel.models.port import (
 from satchel.models.prefix import MessageCache
 from satchel.models.unasked_json import UnaskedJsonReader
 
-__all__ = ["AdaptiveTools", "JsonTools", "answer_schema", "instructions"]
-
 _CACHE_CHARS: Final = 16_000_000
 
 _INSTRUCTIONS: Final = """\

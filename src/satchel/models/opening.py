@@ -17,8 +17,6 @@ from satchel.models.recall import RecallModel
 if TYPE_CHECKING:
     from satchel.models.hosted import HostedModel
 
-__all__ = ["open_model", "split_name"]
-
 
 def split_name(name: str) -> tuple[str, str]:
     """The provider and the model in "provider:model"; the model is "" if only a provider is named."""

@@ -16,25 +16,6 @@ from satchel.messages import Block, FileBlock, Message, StopReason, Usage
 if TYPE_CHECKING:
     import numpy as np
 
-__all__ = [
-    "ChatModel",
-    "Completion",
-    "EmbedRole",
-    "Embedder",
-    "EmbedderInfo",
-    "FileReader",
-    "OPTIONS",
-    "SAMPLING_OPTIONS",
-    "ModelEvent",
-    "ModelRequest",
-    "Retrying",
-    "TokenEmbedder",
-    "TokenVectors",
-    "ToolDefinition",
-    "Vectors",
-    "options_of",
-]
-
 # A string, because numpy is expensive to import and only embedders need it.
 Vectors: TypeAlias = "np.ndarray[tuple[int, int], np.dtype[np.float32]]"
 
@@ -180,7 +161,6 @@ class EmbedderInfo:
     document_prefix: str = ""
     script: str = ""
     languages: tuple[str, ...] = ()
-    extra: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Embedder(Protocol):

@@ -8,8 +8,6 @@ from typing import Generic, TypeVar
 
 from satchel.messages import Message
 
-__all__ = ["MessageCache"]
-
 T = TypeVar("T")
 
 

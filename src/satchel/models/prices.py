@@ -8,8 +8,6 @@ from urllib.parse import urlsplit
 
 from satchel.messages import Usage
 
-__all__ = ["known_window", "priced"]
-
 # Providers whose name in the table differs from the one in our configuration.
 _NAMES: Final = {"gemini": "google", "xai": "x-ai"}
 _LOCAL: Final = frozenset({"localhost", "127.0.0.1", "::1", "0.0.0.0", "host.docker.internal"})

@@ -10,8 +10,6 @@ from satchel.events import TextDelta
 from satchel.messages import Block, Message, TextBlock, Usage, text_of
 from satchel.models.port import Completion, ModelEvent, ModelRequest
 
-__all__ = ["HOW_TO_ADD_A_MODEL", "RecallModel"]
-
 HOW_TO_ADD_A_MODEL: Final = (
     "I only recall: there is no language model here. To add one, set ANTHROPIC_API_KEY or OPENAI_API_KEY, "
     'start Ollama, or run `satchel config set model "gguf:/path/to/model.gguf"`.'
@@ -38,7 +36,6 @@ class RecallModel:
     """
 
     def __init__(self, *, provider: str = "none") -> None:
-        """Store the provider's name in the configuration."""
         self.provider = provider
 
     @property

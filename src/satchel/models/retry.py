@@ -13,8 +13,6 @@ import anyio
 from satchel.errors import ModelUnavailable
 from satchel.models.port import Retrying
 
-__all__ = ["RetryPolicy", "retried"]
-
 T = TypeVar("T")
 
 

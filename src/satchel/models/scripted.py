@@ -24,8 +24,6 @@ from satchel.messages import (
 )
 from satchel.models.port import OPTIONS, Completion, ModelEvent, ModelRequest, Retrying
 
-__all__ = ["Call", "Reply", "Script", "ScriptedModel"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
@@ -92,7 +90,6 @@ class ScriptedModel:
         model: str = "scripted",
         context_window: int | None = None,
     ) -> None:
-        """Store the script and the properties of the model."""
         self._script = script
         self.provider = provider
         self.model = model

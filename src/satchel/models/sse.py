@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-__all__ = ["EventReader", "LineReader"]
-
 _LINE_END = re.compile(rb"\r\n|\n|\r")
 
 

@@ -13,8 +13,6 @@ from satchel.messages import Block, TextBlock, ToolUseBlock, clean_text
 from satchel.models.identifiers import CallIds
 from satchel.models.json_answer import PREAMBLE_CHARS, begins_answer, next_candidate, whole_answer
 
-__all__ = ["UnaskedJsonReader"]
-
 
 class UnaskedJsonReader:
     """Takes the pieces of an answer and returns the text that can be shown. Possible JSON calls are held back.
@@ -24,7 +22,6 @@ class UnaskedJsonReader:
     """
 
     def __init__(self) -> None:
-        """Nothing has been read yet."""
         self._text = ""
         self._shown = 0  # the text up to here has been shown
         self._json: list[str] | None = None  # the text after that, once it is possible JSON to its end

@@ -74,9 +74,6 @@ from satchel.server.streams import EVENT_STREAM, Stopping
 from satchel.server.v1_errors import V1Failure, has_v1_form, v1_fields
 from satchel.version import __version__
 
-__all__ = ["App", "create_app"]
-
-
 _PAGES: Final = (
     login,
     chat_page,

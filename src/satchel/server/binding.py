@@ -11,8 +11,6 @@ from satchel.addresses import host_and_port
 from satchel.config import ServerSettings
 from satchel.errors import ConfigError
 
-__all__ = ["Hosts", "check_binding", "is_loopback", "url_of"]
-
 
 def is_loopback(host: str) -> bool:
     """Whether only this machine can reach a server that listens on this name or address."""

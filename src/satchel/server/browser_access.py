@@ -23,23 +23,6 @@ from starlette.types import Message, Receive, Scope
 from satchel.addresses import host_and_port
 from satchel.runtime.browsers import Browsers
 
-__all__ = [
-    "FORM_TOKEN_FIELD",
-    "FORM_TOKEN_HEADER",
-    "Gatekeeper",
-    "BrowserAccess",
-    "as_browser",
-    "as_passed_on",
-    "browser_of",
-    "form_token_of",
-    "place_for",
-    "place_of",
-    "replayed",
-    "values_of",
-    "with_place",
-    "within",
-]
-
 FORM_TOKEN_FIELD: Final = "form_token"
 FORM_TOKEN_HEADER: Final = "x-form-token"
 

@@ -32,20 +32,6 @@ from satchel.sessions import ClientPlace
 from satchel.sessions.view import SessionTurn
 from satchel.tools import Tool, client_tool
 
-__all__ = [
-    "ClientCall",
-    "ClientMessage",
-    "ClientRequest",
-    "ClientTool",
-    "StartedTurn",
-    "StoredResponse",
-    "begin",
-    "drop_response",
-    "keep_answer",
-    "session_of_thread",
-    "stored_response",
-]
-
 _REPEATED: Final = timedelta(hours=1)
 """The same request within this time asks for another answer to the same words, which are captured once."""
 

@@ -14,8 +14,6 @@ from satchel.server.problems import problem_of
 from satchel.server.service import Service
 from satchel.server.streams import ServerEvent
 
-__all__ = ["CommandRun"]
-
 _MOST_WAITING: Final = 1000
 """The most events that wait for a slow client. Further ones are dropped; the session's own stream has them too."""
 

@@ -44,16 +44,6 @@ from satchel.server.v1_requests import (
     unsupported,
 )
 
-__all__ = [
-    "ChatCompletion",
-    "CompletionRequest",
-    "ModelCard",
-    "ModelCards",
-    "asked_of",
-    "chunks",
-    "completion",
-]
-
 _MOST_MESSAGES: Final = 10_000
 _FINISH: Final = {"done": "stop", "asking": "stop", "calling": "tool_calls", "limit": "length"}
 

@@ -11,8 +11,6 @@ from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 from satchel.server.problems import PROBLEM_TYPE, problem_body
 
-__all__ = ["GuardedConnection"]
-
 HEADERS_WAIT_S: Final = 10.0
 """How long a request may take to arrive, without its body, from the first byte of the connection or of the request."""
 
@@ -21,7 +19,6 @@ class GuardedConnection(H11Protocol):
     """Limits how long a request's head may take (slow loris). uvicorn limits only idle connections."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        """See `H11Protocol`."""
         super().__init__(*args, **kwargs)
         self._waiting: asyncio.TimerHandle | None = None
 

@@ -45,8 +45,6 @@ from satchel.server.proxy.relay import OF_CONNECTION, Header
 from satchel.server.rates import Rates, client_of, login_tries
 from satchel.server.streams import sent, until_gone
 
-__all__ = ["front_door"]
-
 _PERSON: Final = "satchel.person"
 _METRICS: Final = "/metrics"
 _HEALTH: Final = "/healthz"

@@ -11,8 +11,6 @@ from satchel.server.service import Service
 from satchel.server.v1_errors import V1Failure
 from satchel.server.v1_requests import HOME_MODEL, invalid, unsupported
 
-__all__ = ["EmbeddingList", "EmbeddingRequest", "embeddings"]
-
 _MOST_TEXTS: Final = 2048
 """OpenAI's own limit."""
 _MOST_CHARS: Final = 1_200_000

@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from typing import Final
 
-__all__ = ["is_errand"]
-
 _ORDER: Final = re.compile(
     r"""
     (?:\W*task\W+)?                                             # The heading of Open WebUI.

@@ -26,17 +26,6 @@ from satchel.server.problems import DEFECT, PROBLEM_TYPE, problem_body
 from satchel.server.rates import Rates, client_of
 from satchel.server.v1_errors import has_v1_form, v1_fields
 
-__all__ = [
-    "KEY_HEADER",
-    "MOST_BODY_BYTES",
-    "TOKEN_HEADER",
-    "Refusal",
-    "RequestGate",
-    "log_defect",
-    "next_piece",
-    "too_slow",
-]
-
 _log = logging.getLogger(__name__)
 
 MOST_BODY_BYTES: Final = 16_000_000

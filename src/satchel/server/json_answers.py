@@ -7,8 +7,6 @@ from typing import Any
 
 from starlette.responses import JSONResponse
 
-__all__ = ["JsonAnswer", "json_bytes"]
-
 
 def json_bytes(value: Any) -> bytes:
     """JSON in UTF-8. Lone surrogates are escaped, because UTF-8 can't encode them."""

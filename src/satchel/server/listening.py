@@ -36,8 +36,6 @@ from satchel.server.connection import GuardedConnection
 from satchel.server.door import front_door
 from satchel.server.passkeys import has_passkeys
 
-__all__ = ["FrontDoorSocket", "serve", "serve_hooks", "serve_people", "served"]
-
 _STOP_TURNS_S: Final = 4.0
 """The ends of turns are written within two or three seconds, see `SessionHub`; a tool that doesn't stop is left."""
 _STOP_REQUESTS_S: Final = 2

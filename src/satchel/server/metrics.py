@@ -7,8 +7,6 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Final
 
-__all__ = ["METRICS_TYPE", "Metrics", "by_person"]
-
 METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 _BUCKETS_S: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
@@ -20,7 +18,6 @@ class Metrics:
     """Counts requests, their time, open streams and turns."""
 
     def __init__(self) -> None:
-        """Start at zero."""
         self._requests: Counter[tuple[str, str, int]] = Counter()
         self._times: Counter[tuple[str, float]] = Counter()
         self._sums: Counter[str] = Counter()

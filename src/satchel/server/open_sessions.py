@@ -18,8 +18,6 @@ from satchel.server.metrics import Metrics
 from satchel.server.problems import DEFECT
 from satchel.sessions import PassedOn
 
-__all__ = ["OpenSessions"]
-
 _IDLE_S: Final = 60.0
 """A session that nobody uses is closed after this: opening it again reads its log, and while it is open here no other
 process can use it."""

@@ -15,8 +15,6 @@ from satchel.memory.transfer.report import ImportReport, TransferProgress
 from satchel.runtime import Satchel
 from satchel.runtime.importing import import_into
 
-__all__ = ["PageImport"]
-
 
 @dataclass(slots=True)
 class PageImport:

@@ -26,8 +26,6 @@ from satchel.server.browser_access import as_browser, place_of, values_of
 from satchel.server.json_answers import JsonAnswer
 from satchel.server.pages.rendering import form_of, rendered
 
-__all__ = ["PATH", "Passkeys", "has_passkeys"]
-
 PATH: Final = "/passkeys"
 _LASTS_S: Final = 300.0
 """How long somebody may take to confirm at their device."""

@@ -32,19 +32,6 @@ from satchel.errors import (
 )
 from satchel.server.json_answers import json_bytes
 
-__all__ = [
-    "DEFECT",
-    "PROBLEM_TYPE",
-    "Problem",
-    "invalid_detail",
-    "problem_body",
-    "problem_fields",
-    "problem_of",
-    "retry_after",
-    "status_of",
-    "status_of_class",
-]
-
 PROBLEM_TYPE: Final = "application/problem+json"
 DEFECT: Final = "An internal error. The details are in the server's log: logs/server.log in SATCHEL_HOME."
 

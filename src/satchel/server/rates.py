@@ -8,8 +8,6 @@ from typing import Final
 
 from starlette.types import Scope
 
-__all__ = ["Rates", "client_of", "login_tries"]
-
 _MOST_CLIENTS: Final = 4096
 _V6_BITS: Final = 64
 _TRIES_PER_S: Final = 0.2

@@ -49,17 +49,6 @@ from satchel.server.v1_requests import (
 )
 from satchel.sessions.view import Said
 
-__all__ = [
-    "DeletedResponse",
-    "ResponseObject",
-    "ResponseRequest",
-    "asked_of",
-    "events",
-    "resolved",
-    "response",
-    "stored",
-]
-
 _MOST_ITEMS: Final = 10_000
 
 

@@ -25,8 +25,6 @@ from satchel.server.proxy.proxy import MemoryProxy
 from satchel.server.streams import DataEvent, EventStream, ServerEvent, Stopping
 from satchel.sessions.branches import folded
 
-__all__ = ["InProject", "Serves", "Service"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Service:

@@ -20,53 +20,6 @@ from satchel.messages import FileBlock
 from satchel.runtime.session_state import RunningState
 from satchel.sessions.attachments import MOST_FILES
 
-__all__ = [
-    "TurnRequest",
-    "SessionState",
-    "BegunTurn",
-    "Opening",
-    "Completion",
-    "Command",
-    "Agenda",
-    "Answer",
-    "Answered",
-    "BuildAnswer",
-    "BuildMessage",
-    "BuildWish",
-    "Cancelled",
-    "Capability",
-    "CapabilityShown",
-    "Changed",
-    "ChatRequest",
-    "Checked",
-    "Context",
-    "ContextRequest",
-    "FromOutside",
-    "Hit",
-    "Input",
-    "MemoryEdit",
-    "NewMemory",
-    "Observed",
-    "ObserveRequest",
-    "Post",
-    "Posted",
-    "Profile",
-    "Readiness",
-    "Receipt",
-    "Registered",
-    "RepairWish",
-    "RunOutcome",
-    "Session",
-    "SessionHit",
-    "SessionShown",
-    "Spent",
-    "Tested",
-    "Text",
-    "Tool",
-    "Version",
-    "VersionNumber",
-]
-
 
 class FromOutside(BaseModel):
     """A request: unknown fields are refused, so that a misspelt one is noticed."""

@@ -14,8 +14,6 @@ from starlette.types import Receive, Scope, Send
 from satchel.server.json_answers import json_bytes
 from satchel.server.metrics import Metrics
 
-__all__ = ["EVENT_STREAM", "DataEvent", "EventStream", "ServerEvent", "Stopping", "sent", "until_gone"]
-
 EVENT_STREAM: Final = "text/event-stream"
 
 _HEARTBEAT_S: Final = 15.0
@@ -60,7 +58,6 @@ class Stopping:
     """
 
     def __init__(self) -> None:
-        """Start in the running state."""
         self.has_begun = False
         self.restart: anyio.Event | None = None
         self._streams_end = anyio.Event()

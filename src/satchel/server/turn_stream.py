@@ -12,7 +12,6 @@ import anyio
 
 from satchel.errors import SatchelError, UsageError
 from satchel.events import (
-    AskedCall,
     AskUser,
     BuildPosted,
     Compaction,
@@ -33,13 +32,12 @@ from satchel.events import (
     is_transient,
 )
 from satchel.messages import usage_to_json
+from satchel.plain import as_json
 from satchel.runtime import Satchel
 from satchel.runtime.turns import RunningTurn, memories_to_json
 from satchel.server.problems import problem_of
 from satchel.server.streams import ServerEvent
 from satchel.sessions.view import LastWords, Part, Said, SessionView, ToolCall
-
-__all__ = ["TurnPosition", "begun_events", "logged_turn", "turn_events"]
 
 _PAGE: Final = 500
 _LOOK_S: Final = 1.0
@@ -298,35 +296,20 @@ class _Translator:
 
 
 def _question(event: QuestionAsked) -> dict[str, Any]:
-    return {
-        "id": event.id,
-        "kind": event.kind,
-        "text": event.text,
-        "options": list(event.options),
-        "isSecret": event.is_secret,
-        "calls": [_asked(call) for call in event.calls],
-    }
-
-
-def _asked(call: AskedCall) -> dict[str, Any]:
-    return {
-        "callId": call.call_id,
-        "name": call.tool,
-        "input": dict(call.input),
-        "key": call.key,
-        "rules": list(call.rules),
-        "reason": call.reason,
-    }
+    calls = [
+        {"name": call.tool, **_camel(call, "call_id", "input", "key", "rules", "reason")}
+        for call in event.calls
+    ]
+    return {**_camel(event, "id", "kind", "text", "options", "is_secret"), "calls": calls}
 
 
 def _build(event: BuildPosted) -> dict[str, Any]:
+    return _camel(event, "id", "build_id", "capability", "kind", "text", "question_id", "options", "status")
+
+
+def _camel(record: object, *names: str) -> dict[str, Any]:
+    """Fields of a record, with names as seed-0 writes them: `callId` for `call_id`."""
     return {
-        "id": event.id,
-        "buildId": event.build_id,
-        "capability": event.capability,
-        "kind": event.kind,
-        "text": event.text,
-        "questionId": event.question_id,
-        "options": list(event.options),
-        "status": event.status,
+        re.sub(r"_(.)", lambda found: found[1].upper(), name): as_json(getattr(record, name))
+        for name in names
     }

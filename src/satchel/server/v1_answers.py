@@ -18,8 +18,6 @@ from satchel.server.service import Service
 from satchel.server.v1_errors import V1Failure
 from satchel.sessions.view import LastWords, Said, SessionView
 
-__all__ = ["Answering", "Ended", "client_calls"]
-
 
 @dataclass(frozen=True, slots=True)
 class Ended:

@@ -10,8 +10,6 @@ from typing import Any, Final
 
 from pydantic import BaseModel, Field
 
-__all__ = ["V1Error", "V1Failure", "has_v1_form", "v1_fields"]
-
 _TYPES: Final = {
     400: "invalid_request_error",
     401: "authentication_error",

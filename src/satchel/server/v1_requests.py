@@ -16,27 +16,6 @@ from satchel.server.service import Service
 from satchel.server.v1_errors import V1Failure
 from satchel.tools.input_schema import check_schema
 
-__all__ = [
-    "EPHEMERAL_MODEL",
-    "HOME_MODEL",
-    "MOST_TOOLS",
-    "Limit",
-    "Penalty",
-    "Stop",
-    "Temperature",
-    "TopP",
-    "check_options",
-    "chosen",
-    "content_of",
-    "form_of",
-    "invalid",
-    "model_of",
-    "options_in",
-    "text_of",
-    "tool_in",
-    "unsupported",
-]
-
 HOME_MODEL: Final = "satchel"
 """The model of the home."""
 EPHEMERAL_MODEL: Final = "satchel-ephemeral"

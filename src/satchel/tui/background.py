@@ -8,8 +8,6 @@ import sys
 from collections.abc import Mapping
 from os import read
 
-__all__ = ["ask_background"]
-
 _WAIT_S = 0.2
 """Terminals answer within milliseconds. On a slow line, the default is used."""
 _ANSWER = re.compile(rb"\x1b\]11;rgba?:([0-9a-fA-F]+)/([0-9a-fA-F]+)/([0-9a-fA-F]+)")

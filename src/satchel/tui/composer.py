@@ -19,8 +19,6 @@ from satchel.runtime.attaching import mentions_of
 from satchel.runtime.lines import counted
 from satchel.tui.plain_text import plain
 
-__all__ = ["Composer", "Menu"]
-
 _LONG_PASTE: Final = 2_000
 """A longer pasted text is shown as one word until the message is sent."""
 
@@ -38,7 +36,6 @@ class Menu(OptionList, can_focus=False):
     """The completions of the last word. The composer keeps the focus."""
 
     def __init__(self) -> None:
-        """Nothing is offered."""
         super().__init__(id="menu", markup=False, compact=True)
         self.words: list[str] = []
         self.offered_for = ""

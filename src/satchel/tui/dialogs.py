@@ -15,8 +15,6 @@ from textual.widgets.option_list import Option
 
 from satchel.tui.terminal_text import one_line
 
-__all__ = ["Choose", "Page"]
-
 _MOST_LISTED: Final = 100
 
 

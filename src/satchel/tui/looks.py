@@ -6,8 +6,6 @@ from typing import Final
 
 from textual.theme import Theme
 
-__all__ = ["DARK", "LIGHT", "STYLE"]
-
 
 def _theme(
     name: str, *, dark: bool, paper: str, leaf: str, tint: str, ink: str, line: str, rest: tuple[str, ...]

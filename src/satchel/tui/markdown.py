@@ -10,8 +10,6 @@ if TYPE_CHECKING:
 
     from satchel.tui.markdown_elements import TerminalMarkdown
 
-__all__ = ["first_settled", "laid_out"]
-
 _MOST_TAIL = 20_000
 """When an unfinished block, such as a very long list, has this many characters, its lines count as finished."""
 

@@ -22,8 +22,6 @@ from rich.text import Text
 if TYPE_CHECKING:
     from markdown_it.token import Token
 
-__all__ = ["TerminalMarkdown"]
-
 _TASK = re.compile(r"\[([ xX])\]\s")
 _MOST_WORD = 12
 """A table's column is at least as wide as its longest word, up to this many characters. Longer words may be

@@ -32,17 +32,6 @@ from satchel.tui.markdown import first_settled, laid_out
 from satchel.tui.plain_text import plain
 from satchel.tui.terminal_text import call_lines, input_lines, one_line
 
-__all__ = [
-    "AnswerGiven",
-    "CallLine",
-    "MemoryNote",
-    "QuestionPrompt",
-    "StreamedAnswer",
-    "TurnWidget",
-    "Waiting",
-    "line_of",
-]
-
 _MOST_WORDS, _MOST_ROWS = 2_000, 12
 """The most characters and lines of the user's own message that are shown."""
 _MOST_DETAIL: Final = 20_000
@@ -106,7 +95,6 @@ class StreamedAnswer(Widget):
     """
 
     def __init__(self, *, is_dark: Callable[[], bool]) -> None:
-        """Start without text."""
         super().__init__(classes="said")
         self._is_dark = is_dark
         self._tail = ""
@@ -224,7 +212,6 @@ class MemoryNote(Static):
     """A memory that the model was shown, and where it comes from."""
 
     def __init__(self, memory: SurfacedMemory) -> None:
-        """Use the memory as the event has it."""
         place = (
             f"session {one_line(memory.session, 20)}, turn {memory.source_turn}"
             if memory.session
@@ -239,7 +226,6 @@ class CallLine(Static):
     """One call as a line: the tool, its input, and the outcome. A click opens it."""
 
     def __init__(self, call: ToolCall) -> None:
-        """A call as it stands."""
         super().__init__(classes="step", markup=False)
         self._call = call
         self._is_interrupted = False

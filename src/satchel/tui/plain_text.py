@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["is_plain", "plain"]
-
 # All C0 and C1 controls except newline and tab, DEL, Unicode's line and paragraph separators, and the characters that
 # change the direction of writing.
 _CONTROLS = {

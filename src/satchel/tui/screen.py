@@ -75,8 +75,6 @@ from satchel.tui.plain_text import plain
 from satchel.tui.terminal_text import one_line
 from satchel.version import __version__
 
-__all__ = ["ConversationScreen"]
-
 _PAINT_S: Final = 0.05
 """Seconds between two paintings of streamed text. A text that takes long to paint is painted less often."""
 _TWICE_S: Final = 2.0

@@ -15,8 +15,6 @@ from satchel.tools.display import Line
 from satchel.tools.visible import visible
 from satchel.tui.plain_text import plain
 
-__all__ = ["call_lines", "input_lines", "one_line"]
-
 _LINE = 100
 _MOST_SHOWN = 20_000
 """The most characters of a text that are shown. Nobody reads a longer one before deciding."""

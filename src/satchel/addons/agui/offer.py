@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from fastapi import APIRouter
 
-__all__ = ["routers"]
-
 
 def routers() -> Sequence[APIRouter]:
     """`POST /api/agui`."""

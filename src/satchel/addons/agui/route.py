@@ -26,8 +26,6 @@ from satchel.server.client_turns import begin, session_of_thread
 from satchel.server.service import Serves, Service
 from satchel.server.streams import EVENT_STREAM, EventStream
 
-__all__ = ["router"]
-
 router = APIRouter(tags=["conversations"])
 
 _STREAM: Final[dict[int | str, Any]] = {

@@ -40,8 +40,6 @@ from satchel.server.streams import DataEvent
 from satchel.sessions.view import LastWords, Said, SessionView, ToolCall
 from satchel.tools.kept import suffix_of
 
-__all__ = ["NAMESPACE", "ResumeEntry", "RunAgentInput", "asked_of", "consent_in", "run_events", "text_in"]
-
 NAMESPACE: Final = "agui"
 _VERSION: Final = "1.0"
 _MOST_MESSAGES: Final = 10_000

@@ -36,8 +36,6 @@ from satchel.sandbox.port import (
 from satchel.sandbox.probing import probe_by_doing
 from satchel.sandbox.process import ProcessResult, StartedProcess, run_process
 
-__all__ = ["DEFAULT_IMAGE", "Containers", "Engine"]
-
 Engine = Literal["docker", "podman"]
 
 DEFAULT_IMAGE: Final = f"docker.io/library/python:{sys.version_info.major}.{sys.version_info.minor}-slim"

@@ -14,8 +14,6 @@ import anyio
 
 from satchel.errors import SandboxError
 
-__all__ = ["KILLED", "OUT_OF_MEMORY", "Courier", "open_courier"]
-
 LENGTH_BYTES = 8
 KILLED = 137
 OUT_OF_MEMORY = b"\0memory"

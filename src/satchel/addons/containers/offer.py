@@ -9,8 +9,6 @@ from typing import Literal
 from satchel.config import Settings
 from satchel.sandbox.port import Sandbox
 
-__all__ = ["sandboxes"]
-
 
 def sandboxes() -> Mapping[str, Callable[[Settings], Sandbox]]:
     """The engines, by the name of their program."""

@@ -47,8 +47,6 @@ if TYPE_CHECKING:
     from e2b.connection_config import ApiParams
     from e2b.sandbox.sandbox_api import SandboxNetworkOpts
 
-__all__ = ["DEFAULT_DOMAIN", "E2B"]
-
 DEFAULT_DOMAIN: Final = "e2b.app"
 INSIDE_CODE = "/capability"
 INSIDE_LAYER = "/layer"

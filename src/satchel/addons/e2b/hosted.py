@@ -23,8 +23,6 @@ from satchel.sandbox import artifacts
 from satchel.sandbox.job import ENVIRON, GUEST, Scene
 from satchel.sandbox.port import Status
 
-__all__ = ["HERE", "LEFT", "STAGE", "Left", "Sync", "mirror", "most_left_bytes", "pack", "unpack"]
-
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 """What must be there, too: a layer is made for it."""
 HERE = "/run/satchel"

@@ -7,8 +7,6 @@ from collections.abc import Callable, Mapping
 from satchel.config import Settings
 from satchel.sandbox.port import Sandbox
 
-__all__ = ["sandboxes"]
-
 
 def sandboxes() -> Mapping[str, Callable[[Settings], Sandbox]]:
     """The service, by its name."""

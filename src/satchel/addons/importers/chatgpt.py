@@ -12,8 +12,6 @@ from satchel.memory.transfer.files import SourceFile
 from satchel.memory.transfer.json_stream import elements, parse
 from satchel.memory.transfer.parts import ImportedFile, LeftOut, Part, stable_id
 
-__all__ = ["is_conversation", "read", "single_conversation"]
-
 _MAX_BYTES = 64 << 20  # Of a file that is a single conversation and not a list.
 _MOST_BRANCHES = 50
 _FILE_ID = re.compile(r"file[-_][A-Za-z0-9]+")

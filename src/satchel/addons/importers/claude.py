@@ -10,8 +10,6 @@ from satchel.memory.transfer.files import SourceFile
 from satchel.memory.transfer.json_stream import elements
 from satchel.memory.transfer.parts import ImportedFile, LeftOut, Part, stable_id
 
-__all__ = ["is_conversation", "read"]
-
 
 def is_conversation(found: Mapping[str, Any]) -> bool:
     """Whether an object is a conversation of Claude."""

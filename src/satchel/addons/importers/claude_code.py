@@ -18,8 +18,6 @@ from satchel.memory.transfer.json_stream import lines
 from satchel.memory.transfer.parts import LeftOut, Part
 from satchel.memory.transfer.wrappers import without_wrappers
 
-__all__ = ["is_own_line", "read"]
-
 _TYPES = ("user", "assistant", "summary", "system", "file-history-snapshot", "queue-operation")
 
 

@@ -18,8 +18,6 @@ from satchel.memory.transfer.json_stream import lines
 from satchel.memory.transfer.parts import LeftOut, Part
 from satchel.memory.transfer.wrappers import without_wrappers
 
-__all__ = ["is_own_line", "read"]
-
 _KINDS = ("session_meta", "response_item", "event_msg", "turn_context", "compacted")
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 

@@ -15,8 +15,6 @@ from satchel.memory.transfer.files import SourceFile
 from satchel.memory.transfer.json_stream import elements
 from satchel.memory.transfer.parts import ImportedFile, LeftOut, Part, stable_id
 
-__all__ = ["is_activity", "read"]
-
 _GAP: Final = timedelta(minutes=30)
 _BEFORE: Final = {
     "p": "\n\n",

@@ -11,8 +11,6 @@ from satchel.addons.importers.transcripts import moment_of
 from satchel.memory.transfer.files import SourceFile
 from satchel.memory.transfer.parts import LeftOut, Part, fact, stable_id
 
-__all__ = ["read"]
-
 _MAX_BYTES = 64 << 20
 _HEADING = re.compile(r" {0,3}(#{1,6})(?:[ \t]+(.*?))?(?:[ \t]+#+)?[ \t]*")
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")

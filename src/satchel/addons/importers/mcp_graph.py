@@ -19,8 +19,6 @@ from satchel.memory.transfer.parts import (
     stable_id,
 )
 
-__all__ = ["is_own_line", "read"]
-
 
 def is_own_line(line: Mapping[str, Any]) -> bool:
     """Whether a line was written by that server."""

@@ -10,8 +10,6 @@ from satchel.memory.transfer.files import SourceFile
 from satchel.memory.transfer.json_stream import elements, lines
 from satchel.memory.transfer.parts import UNDATED, LeftOut, Part, fact, stable_id
 
-__all__ = ["is_memory", "is_own_line", "read"]
-
 
 def is_memory(found: Mapping[str, Any]) -> bool:
     """Whether an object is a memory of mem0."""

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from satchel.memory.transfer.formats import Format
 
-__all__ = ["importers"]
-
 
 def importers() -> Mapping[str, Format]:
     """The formats by their names. Of several that recognise a line, the first one counts."""

@@ -21,15 +21,6 @@ from satchel.memory.transfer.parts import (
     stable_id,
 )
 
-__all__ = [
-    "NO_TEXT",
-    "WRITTEN_BY_PROGRAM",
-    "TurnNumbering",
-    "moment_of",
-    "place_of",
-    "plain_text",
-]
-
 NO_TEXT = "no text of a person or a model in it"
 WRITTEN_BY_PROGRAM = "written by the agent's own program"
 """Reasons why messages are left out."""

@@ -18,8 +18,6 @@ from satchel.models.hosted import HostedModel
 from satchel.models.identifiers import CallIds
 from satchel.models.port import ModelRequest, ToolDefinition
 
-__all__ = ["AnthropicModel"]
-
 _HOME: Final = "https://api.anthropic.com"
 _VERSION: Final = "2026-10-21"
 
@@ -42,7 +40,6 @@ class AnthropicModel(HostedModel):
     options = frozenset({"top_p", "stop", "tool_choice", "parallel_tool_calls"})
 
     def __init__(self, *args: Any, **options: Any) -> None:
-        """See `HostedModel`."""
         super().__init__(*args, **options)
         self._max_tokens = _MAX_TOKENS
         self._caches = True

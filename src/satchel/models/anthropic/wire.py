@@ -24,15 +24,6 @@ from satchel.models.hosted import AnswerAssembler, Delta
 from satchel.models.identifiers import CallIds, wire_id, wire_name
 from satchel.models.port import FileReader, ToolDefinition
 
-__all__ = [
-    "CACHED",
-    "MessagesAnswer",
-    "message_to_wire",
-    "system_to_wire",
-    "tool_choice_to_wire",
-    "tools_to_wire",
-]
-
 MAX_ID: Final = 64
 
 # Marks the end of a prefix to cache; the marks themselves are not part of the comparison.
@@ -225,7 +216,6 @@ class MessagesAnswer(AnswerAssembler):
     stop_reasons = _STOP_REASONS
 
     def __init__(self, ids: CallIds) -> None:
-        """Store the generator of call ids."""
         super().__init__(ids)
         self._parts: dict[Any, _Part] = {}
         self._counts: dict[str, int] = {}

@@ -17,8 +17,6 @@ from satchel.models.port import Embedder, EmbedderInfo, EmbedRole
 if TYPE_CHECKING:
     from satchel.models.port import Vectors
 
-__all__ = ["BaseEmbedder", "batches"]
-
 Result = TypeVar("Result")
 
 

@@ -9,8 +9,6 @@ from typing import Final, Protocol, TypeAlias
 
 from satchel.models.embedding.records import ModelFiles, WeightFile
 
-__all__ = ["COPY_BYTES", "Fetching", "Progress", "FileSource", "SourceFailed"]
-
 Progress: TypeAlias = Callable[[str, int, int], None]
 """Called with the current step ("downloading"), the bytes done, and the total bytes (0 if unknown)."""
 

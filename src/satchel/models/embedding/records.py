@@ -9,20 +9,6 @@ from typing import Final
 
 from satchel.models.port import EmbedderInfo
 
-__all__ = [
-    "HASHING",
-    "MINILM",
-    "MINILM_WEIGHTS",
-    "RECORDS",
-    "UNMEASURED_THRESHOLD",
-    "USE_MULTILINGUAL",
-    "USE_WEIGHTS",
-    "WeightFile",
-    "ModelFiles",
-    "Wheel",
-    "record_of",
-]
-
 UNMEASURED_THRESHOLD: Final = 0.5
 """The threshold of a model that we haven't measured; cautious, so that too little rather than too much is surfaced."""
 
@@ -152,74 +138,40 @@ USE_MULTILINGUAL: Final = EmbedderInfo(
 # Only shared words and pieces of words count; two texts about one topic in different words score 0.
 HASHING: Final = EmbedderInfo(id="hashing-512/1", dimension=512, max_tokens=4096, threshold=0.3)
 
-# Dimensions, lengths and prefixes are from the model cards. A dimension of 0 is unknown before the first answer.
+# From the model cards: the model, its dimension, the most tokens, and what stands before a query and before a document.
 _OTHERS: Final = (
-    EmbedderInfo(
-        id="nomic-embed-text",
-        dimension=768,
-        max_tokens=2048,  # Ollama's setting; the model itself supports 8192
-        threshold=UNMEASURED_THRESHOLD,
-        query_prefix="search_query: ",
-        document_prefix="search_document: ",
-    ),
-    EmbedderInfo(
-        id="mxbai-embed-large",
-        dimension=1024,
-        max_tokens=512,
-        threshold=UNMEASURED_THRESHOLD,
-        query_prefix="Represent this sentence for searching relevant passages: ",
-    ),
-    EmbedderInfo(
-        id="all-minilm",
-        dimension=384,
-        max_tokens=256,
-        threshold=MINILM.threshold,
-        script=MINILM.script,
-        languages=MINILM.languages,
-    ),
-    EmbedderInfo(id="bge-m3", dimension=1024, max_tokens=8192, threshold=UNMEASURED_THRESHOLD),
-    EmbedderInfo(
-        id="bge-small-en-v1.5",
-        dimension=384,
-        max_tokens=512,
-        threshold=UNMEASURED_THRESHOLD,
-        query_prefix="Represent this sentence for searching relevant passages: ",
-    ),
-    EmbedderInfo(
-        id="bge-base-en-v1.5",
-        dimension=768,
-        max_tokens=512,
-        threshold=UNMEASURED_THRESHOLD,
-        query_prefix="Represent this sentence for searching relevant passages: ",
-    ),
-    EmbedderInfo(
-        id="multilingual-e5-small",
-        dimension=384,
-        max_tokens=512,
-        threshold=UNMEASURED_THRESHOLD,
-        query_prefix="query: ",
-        document_prefix="passage: ",
-    ),
-    EmbedderInfo(
-        id="multilingual-e5-large",
-        dimension=1024,
-        max_tokens=512,
-        threshold=UNMEASURED_THRESHOLD,
-        query_prefix="query: ",
-        document_prefix="passage: ",
-    ),
-    EmbedderInfo(
-        id="text-embedding-3-small", dimension=1536, max_tokens=8191, threshold=UNMEASURED_THRESHOLD
-    ),
-    EmbedderInfo(
-        id="text-embedding-3-large", dimension=3072, max_tokens=8191, threshold=UNMEASURED_THRESHOLD
-    ),
-    EmbedderInfo(
-        id="text-embedding-ada-002", dimension=1536, max_tokens=8191, threshold=UNMEASURED_THRESHOLD
-    ),
+    (
+        "nomic-embed-text",
+        768,
+        2048,
+        "search_query: ",
+        "search_document: ",
+    ),  # Ollama's 2048; the model supports 8192
+    ("mxbai-embed-large", 1024, 512, "Represent this sentence for searching relevant passages: ", ""),
+    ("bge-m3", 1024, 8192, "", ""),
+    ("bge-small-en-v1.5", 384, 512, "Represent this sentence for searching relevant passages: ", ""),
+    ("bge-base-en-v1.5", 768, 512, "Represent this sentence for searching relevant passages: ", ""),
+    ("multilingual-e5-small", 384, 512, "query: ", "passage: "),
+    ("multilingual-e5-large", 1024, 512, "query: ", "passage: "),
+    ("text-embedding-3-small", 1536, 8191, "", ""),
+    ("text-embedding-3-large", 3072, 8191, "", ""),
+    ("text-embedding-ada-002", 1536, 8191, "", ""),
 )
 
-RECORDS: Final[Mapping[str, EmbedderInfo]] = MappingProxyType({record.id: record for record in _OTHERS})
+RECORDS: Final[Mapping[str, EmbedderInfo]] = MappingProxyType(
+    {"all-minilm": replace(MINILM, id="all-minilm", token_dimension=0)}
+    | {
+        name: EmbedderInfo(
+            id=name,
+            dimension=dimension,
+            max_tokens=tokens,
+            threshold=UNMEASURED_THRESHOLD,
+            query_prefix=query,
+            document_prefix=document,
+        )
+        for name, dimension, tokens, query, document in _OTHERS
+    }
+)
 """Models behind an endpoint or a library, by the model's plain name in lower case."""
 
 

@@ -22,8 +22,6 @@ from satchel.models.retry import RetryPolicy, retried
 if TYPE_CHECKING:
     from satchel.models.port import Vectors
 
-__all__ = ["RemoteEmbedder"]
-
 _TEXTS_AT_ONCE: Final = 64
 """Texts in one request: few enough for a laptop to answer within the time limit, and far below OpenAI's 2,048."""
 _CHARS_A_TOKEN: Final = 3

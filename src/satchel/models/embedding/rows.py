@@ -10,8 +10,6 @@ from satchel.errors import EmbedderError
 if TYPE_CHECKING:
     from satchel.models.port import Vectors
 
-__all__ = ["MULTIPLICATIONS_AT_ONCE", "product", "unit_rows"]
-
 MULTIPLICATIONS_AT_ONCE = 262_144
 """From some size on, OpenBLAS wakes its threads, which then spin for about 20 ms. Measured with numpy 2.4's OpenBLAS
 0.3.31: matrices of 2,000 x 64 x 20 and vectors of 1,200 x 384 wake them; nothing up to this size does. In slices of it,

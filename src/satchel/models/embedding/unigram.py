@@ -8,8 +8,6 @@ from typing import Final
 
 import numpy as np
 
-__all__ = ["Unigram"]
-
 _UNKNOWN: Final = 0
 _PENALTY: Final = 10.0
 """How much less than the rarest piece an unknown character counts."""

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from satchel.models.embedding.use_model import UseModel
     from satchel.models.port import Vectors
 
-__all__ = ["UseEmbedder"]
-
 _PIECES_AT_ONCE = 384
 """Of several texts; a longer text is alone. The working set stays at 2 MB."""
 

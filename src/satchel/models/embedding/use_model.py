@@ -25,8 +25,6 @@ from satchel.models.embedding.unigram import Unigram
 if TYPE_CHECKING:
     from satchel.models.port import Vectors
 
-__all__ = ["DAMAGED", "UNPACKED", "UseModel", "load", "unpacked"]
-
 UNPACKED: Final = "unpacked-1"
 """The folder of the unpacked arrays, beside the files that were fetched; another number for another layout."""
 

@@ -21,8 +21,6 @@ from satchel.models.embedding.fetching import COPY_BYTES, Fetching, FileSource, 
 from satchel.models.embedding.records import MINILM_WEIGHTS, ModelFiles, WeightFile
 from satchel.models.embedding.sources import FolderSource, default_sources
 
-__all__ = ["FETCH_COMMAND", "fetch_weights", "find_weights", "weights_source"]
-
 FETCH_COMMAND: Final = MINILM_WEIGHTS.fetch_command
 _LOCK_POLL_S = 0.1
 _NOTE = "source.json"

@@ -10,8 +10,6 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
-__all__ = ["WordPiece"]
-
 _MOST_WORD_CHARS: Final = 100
 _WORD: Final = re.compile("[^ ]+")
 _IDEOGRAPH: Final = re.compile(

@@ -23,8 +23,6 @@ from satchel.models.openai.client import OpenAIModel
 from satchel.models.port import ModelEvent, ModelRequest
 from satchel.wording import install_extra
 
-__all__ = ["GGUFModel"]
-
 # Fits most files and 2 GB of memory; `context_window` of the provider overrides it.
 _CONTEXT: Final = 8192
 # Without a limit, a small model may continue until its context window is full.

@@ -27,8 +27,6 @@ from satchel.models.openai.wire import (
 )
 from satchel.models.port import OPTIONS, SAMPLING_OPTIONS, ModelEvent, ModelRequest
 
-__all__ = ["OllamaModel"]
-
 _WINDOW: Final = 16_384
 """Tokens, unless the settings or the model's own parameters say otherwise. A model of 8 billion parameters needs 2 GB
 of memory for them (Llama 3.1: 128 kB for each), and four first requests with their answers fit.
@@ -59,7 +57,6 @@ class OllamaModel(OpenAIModel):
     options = OPTIONS - {"tool_choice", "parallel_tool_calls"}
 
     def __init__(self, *args: Any, **options: Any) -> None:
-        """See `HostedModel`."""
         super().__init__(*args, **options)
         self._is_native: bool | None = None
         self._most = 0

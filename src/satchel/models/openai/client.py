@@ -19,8 +19,6 @@ from satchel.models.openai.wire import (
 )
 from satchel.models.port import OPTIONS, SAMPLING_OPTIONS, ModelRequest, ToolDefinition
 
-__all__ = ["OpenAIModel"]
-
 _HOME: Final = "https://api.openai.com/v1"
 
 # These endpoints refuse a history with calls but without the reasoning that led to them.
@@ -45,7 +43,6 @@ class OpenAIModel(HostedModel):
     options = OPTIONS
 
     def __init__(self, *args: Any, **options: Any) -> None:
-        """See `HostedModel`."""
         super().__init__(*args, **options)
         host = urlsplit(self._settings.base_url or _HOME).hostname or ""
         self._is_openai = host == "api.openai.com" or host.endswith(".openai.azure.com")

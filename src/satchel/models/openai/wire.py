@@ -24,16 +24,6 @@ from satchel.models.hosted import AnswerAssembler, Delta
 from satchel.models.identifiers import CallIds, wire_id, wire_name
 from satchel.models.port import FileReader, ToolDefinition
 
-__all__ = [
-    "MAX_ID",
-    "ChatAnswer",
-    "message_to_wire",
-    "response_format_to_wire",
-    "tool_choice_to_wire",
-    "tools_to_wire",
-    "usage_from_wire",
-]
-
 # OpenAI refuses longer call ids ("string too long. Expected a string with maximum length 40").
 MAX_ID: Final = 40
 
@@ -236,7 +226,6 @@ class ChatAnswer(AnswerAssembler):
     stop_reasons = _STOP_REASONS
 
     def __init__(self, ids: CallIds) -> None:
-        """Store the generator of call ids."""
         super().__init__(ids)
         self._text: list[str] = []
         self._thinking: list[str] = []

@@ -23,8 +23,6 @@ from satchel.events import Consent
 from satchel.tools import Approval, ApprovalRequest
 from satchel.tools.visible import visible
 
-__all__ = ["ElicitingApprover", "InputRequired", "can_ask"]
-
 _KEY: Final = "permission"
 _WAIT_S: Final = 600.0
 """How long the user may take before the call is refused."""

@@ -86,8 +86,6 @@ from satchel.server.mcp.tools import OfferedTool, capability_tool, memory_tools
 from satchel.tools.visible import visible, visible_schema
 from satchel.version import __version__
 
-__all__ = ["McpFace"]
-
 _log = logging.getLogger(__name__)
 
 _NAME: Final = "satchel"

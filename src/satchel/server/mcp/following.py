@@ -42,8 +42,6 @@ from satchel.errors import NotFound, StorageError, UsageError
 from satchel.server.mcp.resources import Resources
 from satchel.tools.visible import visible
 
-__all__ = ["Following"]
-
 _LOOK_S: Final = 1.0
 """How often lists and resources are compared, while a client follows them."""
 _MOST_RESOURCES: Final = 1_000

@@ -17,8 +17,6 @@ from satchel.server.streams import Stopping
 if TYPE_CHECKING:
     from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
-__all__ = ["McpEndpoint"]
-
 _MOST_SESSIONS: Final = 256
 """Connections of clients that speak an older revision, each with a task; newer ones need none."""
 _IDLE_S: Final = 1800.0
@@ -30,7 +28,6 @@ class McpEndpoint:
     """The ASGI application of `/mcp`. The SDK (0.7 s) is loaded by the first request."""
 
     def __init__(self, satchel: Satchel, stopping: Stopping) -> None:
-        """Nothing is loaded yet."""
         self._satchel = satchel
         self._stopping = stopping
         self._starting = anyio.Lock()

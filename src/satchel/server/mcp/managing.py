@@ -12,8 +12,6 @@ from satchel.runtime.capability_parts import CapabilityParts
 from satchel.server.mcp.tools import OfferedTool
 from satchel.tools import Annotations, Tool, ToolContext, ToolResult, ToolSpec, function_tool
 
-__all__ = ["MANAGER", "approval_details", "capability_manager"]
-
 MANAGER: Final = "capability"
 _ACTIONS: Final = ("show", "change", "approve", "rollback")
 _READS: Final = Annotations(read_only=True, destructive=False, idempotent=True, open_world=False)

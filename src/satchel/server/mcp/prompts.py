@@ -13,8 +13,6 @@ from satchel.runtime.agent_calls import AgentCalls
 from satchel.server.mcp.resources import standing_text
 from satchel.tools.visible import visible
 
-__all__ = ["Prompts"]
-
 _RECALL: Final = "recall"
 _ABOUT: Final = "about_me"
 _PREFIX: Final = "skill_"

@@ -22,8 +22,6 @@ from satchel.runtime.server_api import http_client, sent_events
 from satchel.runtime.serving import Serving, serving
 from satchel.runtime.stdio import Lines, has_plain_id, refusal
 
-__all__ = ["relay"]
-
 _PATH: Final = "/mcp"
 _VERSION_KEY: Final = "io.modelcontextprotocol/protocolVersion"
 _NAMED: Final[Mapping[str, str]] = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}

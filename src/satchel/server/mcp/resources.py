@@ -21,16 +21,6 @@ from satchel.sessions import SessionInfo
 from satchel.tools.visible import visible
 from satchel.wording import cut_text
 
-__all__ = [
-    "PROFILE",
-    "SESSION_TEMPLATE",
-    "MEMORY_TEMPLATE",
-    "Resources",
-    "blob",
-    "session_uri",
-    "standing_text",
-]
-
 PROFILE: Final = "satchel://profile"
 SESSION_TEMPLATE: Final = "satchel://sessions/{id}"
 MEMORY_TEMPLATE: Final = "satchel://memories/{id}"

@@ -22,8 +22,6 @@ from pydantic import ValidationError
 from satchel.runtime.stdio import Lines, has_plain_id, refusal
 from satchel.server.mcp.face import McpFace
 
-__all__ = ["serve_lines"]
-
 _log = logging.getLogger(__name__)
 
 _LAST_ANSWERS_S: Final = 10.0

@@ -22,16 +22,6 @@ from satchel.runtime import Satchel
 from satchel.runtime.agent_calls import AgentCalls
 from satchel.tools.visible import visible
 
-__all__ = [
-    "EXTENSION",
-    "SCHEME",
-    "SKILL_TEMPLATE",
-    "GetSkillParams",
-    "GetSkillResult",
-    "ListSkillsResult",
-    "ServedSkills",
-]
-
 EXTENSION: Final = "io.modelcontextprotocol/skills"
 SCHEME: Final = "skill://"
 SKILL_TEMPLATE: Final = "skill://{skill}/{+file}"

@@ -30,8 +30,6 @@ from mcp.types.version import MODERN_PROTOCOL_VERSIONS
 from satchel.clock import Clock
 from satchel.runtime.background import Background
 
-__all__ = ["EXTENSION", "ServedTasks"]
-
 _log = logging.getLogger(__name__)
 
 EXTENSION: Final = "io.modelcontextprotocol/tasks"
@@ -89,7 +87,6 @@ class ServedTasks:
     """The tasks of one server's clients. They end with the process."""
 
     def __init__(self, server: Server[Any], background: Background, clock: Clock) -> None:
-        """Serve the extension's methods."""
         self._background = background
         self._clock = clock
         self._tasks: dict[str, _Task] = {}

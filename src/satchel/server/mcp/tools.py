@@ -16,8 +16,6 @@ from satchel.tools import Annotations, Tool, ToolContext, ToolResult, ToolSpec, 
 from satchel.tools.input_schema import InputSchema
 from satchel.tools.visible import visible, visible_schema
 
-__all__ = ["OfferedTool", "capability_tool", "granted_memory", "memory_tools"]
-
 _MOST_CONTENT_CHARS: Final = 4_000
 """The most characters of a memory in a result. The resource `satchel://memories/ID` has all of it."""
 _SHOWN_FIELDS: Final = (

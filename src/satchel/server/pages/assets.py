@@ -18,8 +18,6 @@ from starlette.responses import Response
 
 from satchel.errors import NotFound
 
-__all__ = ["FRAMED", "asset_answer", "asset_text", "asset_url"]
-
 _TYPES: Final = {
     "css": "text/css; charset=utf-8",
     "gz": "application/gzip",

@@ -22,8 +22,6 @@ from satchel.server.pages.rendering import Saying, State, form_of
 from satchel.server.pages.site import page, see_other
 from satchel.server.service import Serves, Service
 
-__all__ = ["Reliable", "capability_state", "reliable", "router"]
-
 router = APIRouter(include_in_schema=False)
 
 _RUNS: Final = 30

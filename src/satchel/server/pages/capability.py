@@ -26,8 +26,6 @@ from satchel.server.pages.site import page, see_other
 from satchel.server.service import Serves, Service
 from satchel.tools.input_schema import InputSchema
 
-__all__ = ["router"]
-
 router = APIRouter(include_in_schema=False)
 
 Name = Annotated[str, Path(max_length=200)]

@@ -14,8 +14,6 @@ from typing import Final
 
 from markupsafe import Markup, escape
 
-__all__ = ["ChartColumn", "Neighbour", "column_chart", "graph", "nice_step", "share", "spark"]
-
 _FILLS: Final = ("cached", "fresh", "out")
 """The style sheet's names for outline, hatch and solid, in the order in which parts are stacked."""
 _LEFT: Final = 9.0

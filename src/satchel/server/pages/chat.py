@@ -48,8 +48,6 @@ from satchel.sessions.view import Said, SessionTurn
 from satchel.tools.builtin.fence import Place
 from satchel.tools.kept import FOLDER, kept_path
 
-__all__ = ["router"]
-
 router = APIRouter(include_in_schema=False)
 
 _AGENDA_TOKENS: Final = 300

@@ -18,8 +18,6 @@ from satchel.server.pages.transcript import ModelAnswer, Redraw, Steps, Transcri
 from satchel.server.service import Service
 from satchel.server.streams import ServerEvent
 
-__all__ = ["FollowedPart", "follow", "read_transcript", "who_runs"]
-
 _LOOK_S: Final = 1.0
 """How often the log of a session that is not open here is polled."""
 _GATHER_S: Final = 0.05

@@ -22,8 +22,6 @@ from satchel.runtime.health import Check
 from satchel.runtime.lately import Lately
 from satchel.runtime.servers import log_in
 
-__all__ = ["Examined", "Kept", "Newest", "PlannedServer", "RunShown", "ServerLogin", "kept_of"]
-
 T = TypeVar("T")
 
 _MOST: Final = 20
@@ -33,7 +31,6 @@ class Newest(Generic[T]):
     """The newest twenty values, by unguessable names."""
 
     def __init__(self) -> None:
-        """Start empty."""
         self._kept: OrderedDict[str, T] = OrderedDict()
 
     def keep(self, value: T) -> str:
@@ -77,7 +74,6 @@ class ServerLogin:
     """
 
     def __init__(self) -> None:
-        """Not begun yet."""
         self.address = ""
         self.problem = ""
         self.is_over = False

@@ -16,8 +16,6 @@ from satchel.server.pages.site import PageState
 from satchel.server.rates import client_of
 from satchel.server.service import Serves
 
-__all__ = ["local_path", "login_page", "router"]
-
 router = APIRouter(include_in_schema=False)
 
 _LOCAL: Final = re.compile(r"/(?![/\\])[!-\[\]-~]*")

@@ -20,8 +20,6 @@ from mdit_py_plugins.dollarmath import dollarmath_plugin
 from mdit_py_plugins.footnote import footnote_plugin
 from mdit_py_plugins.texmath import texmath_plugin
 
-__all__ = ["MarkdownBlocks", "code_blocks", "markdown"]
-
 _MOST_CHARS: Final = 400_000
 """Longer texts are shown as plain text. This many take about a second, and no answer of a model is longer."""
 _TAGS: Final = {
@@ -77,7 +75,6 @@ class MarkdownBlocks:
     """
 
     def __init__(self) -> None:
-        """Nothing is written yet."""
         self._tail = ""
         self._first = 0
         self._is_after_return = False

@@ -25,8 +25,6 @@ from satchel.server.pages.rendering import Saying, form_of
 from satchel.server.pages.site import page, see_other
 from satchel.server.service import Serves, Service
 
-__all__ = ["learnt_lately", "router", "titles_of"]
-
 router = APIRouter(include_in_schema=False)
 
 _PAGE: Final = 15

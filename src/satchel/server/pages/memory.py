@@ -42,8 +42,6 @@ from satchel.server.pages.rendering import Form, Saying, form_of
 from satchel.server.pages.site import page, see_other
 from satchel.server.service import Serves, Service
 
-__all__ = ["carry_out", "router"]
-
 router = APIRouter(include_in_schema=False)
 
 _IMPORT_WAIT_S: Final = 2.0

@@ -12,24 +12,6 @@ from satchel.memory import Change, Hit, MemoryRecord, Successor
 from satchel.memory.show.reasons import said_words, shared_word, who_said
 from satchel.runtime.lines import counted, one_line
 
-__all__ = [
-    "DISCRETIONS",
-    "KINDS",
-    "TIERS",
-    "TRUST",
-    "TYPES",
-    "ListedMemory",
-    "change_words",
-    "changed_fields",
-    "field_words",
-    "reasons_of",
-    "receipt_sentence",
-    "relation_words",
-    "said_of",
-    "shown",
-    "value_words",
-]
-
 KINDS: Final = {"fact": "facts", "episode": "what was said", "summary": "summaries"}
 KIND_OF: Final = {"fact": "Fact", "episode": "Said", "summary": "Summary"}
 TYPES: Final = ("general", "decision", "insight", "fact", "preference", "project", "conversation")

@@ -15,8 +15,6 @@ from satchel.server.pages.site import page, see_other
 from satchel.server.service import Serves, Service
 from satchel.sessions.branches import folded
 
-__all__ = ["router"]
-
 router = APIRouter(include_in_schema=False)
 
 _MOST_MEMORIES: Final = 50

@@ -12,8 +12,6 @@ from starlette.requests import Request
 
 from satchel.errors import UsageError
 
-__all__ = ["MOST_PAGES", "FieldReader", "ListPart", "day_start", "part_of", "path_with"]
-
 T = TypeVar("T")
 
 _MOST_CHARS: Final = 10_000

@@ -33,22 +33,6 @@ from satchel.server.pages.markdown import markdown
 from satchel.tools.documents.reading import is_document
 from satchel.tools.visible import visible
 
-__all__ = [
-    "PICTURES",
-    "THEMES",
-    "THEME_COOKIE",
-    "Form",
-    "Saying",
-    "State",
-    "error_page",
-    "form_of",
-    "rendered",
-    "said_where",
-    "standalone",
-    "text_of_template",
-    "wants_page",
-]
-
 State: TypeAlias = Literal["done", "running", "asks", "failed", "warn", "on", "off", "past", "waits", "pin"]
 """A mark, which is drawn in the layout, and its colour."""
 

@@ -20,8 +20,6 @@ from satchel.server.pages.settings import settings_now
 from satchel.server.pages.site import page, see_other
 from satchel.server.service import Serves, Service
 
-__all__ = ["router"]
-
 router = APIRouter(include_in_schema=False)
 
 _ACTIONS: Final[Mapping[str, RuleAction]] = {"allow": "allow", "ask": "ask", "deny": "deny"}

@@ -16,8 +16,6 @@ from typing import Any, Final, Literal, TypeAlias
 
 from satchel.tools.input_schema import target_of
 
-__all__ = ["Field", "FieldKind", "Filled", "fields_of", "filled", "place_problems", "read_fields"]
-
 FieldKind: TypeAlias = Literal[
     "text", "long", "number", "choice", "choices", "check", "lines", "json", "group"
 ]

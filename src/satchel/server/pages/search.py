@@ -17,8 +17,6 @@ from satchel.server.pages.settings import found_settings
 from satchel.server.pages.site import page
 from satchel.server.service import Serves
 
-__all__ = ["ResultGroup", "SearchResult", "find_everything", "router"]
-
 router = APIRouter(include_in_schema=False)
 
 _MOST: Final = 6

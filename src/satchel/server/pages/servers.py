@@ -35,8 +35,6 @@ from satchel.server.pages.site import page, see_other
 from satchel.server.service import Serves, Service
 from satchel.tools.mcp import McpStatus
 
-__all__ = ["router"]
-
 router = APIRouter(include_in_schema=False)
 
 _HERE: Final = "/settings/servers"

@@ -20,8 +20,6 @@ from satchel.server.service import Serves
 from satchel.sessions import SessionInfo
 from satchel.sessions.branches import as_listed
 
-__all__ = ["router"]
-
 router = APIRouter(include_in_schema=False)
 
 _ON_PAGE: Final = 30

@@ -9,6 +9,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Any, Final, Literal
 from urllib.parse import urlencode
 
@@ -32,8 +33,6 @@ from satchel.server.pages.queries import ListPart
 from satchel.server.pages.rendering import Saying, form_of
 from satchel.server.pages.site import page, see_other
 from satchel.server.service import Serves, Service
-
-__all__ = ["found_settings", "router", "settings_now"]
 
 router = APIRouter(include_in_schema=False)
 
@@ -257,7 +256,7 @@ def _now(running: Settings) -> Settings:
     given = (name for name in running.secrets if name not in running.stored)
     environ = {**running.environ, **{name: running.secrets[name] for name in given}}
     overrides = {
-        key: _value(running, key)
+        key: attrgetter(key)(running)
         for key, source in running.sources.items()
         if source == _COMMAND_LINE and key in _BY_KEY
     }
@@ -292,16 +291,9 @@ async def settings_now(running: Settings) -> Settings:
     return await anyio.to_thread.run_sync(read)
 
 
-def _value(settings: Settings, key: str) -> Any:
-    value: Any = settings
-    for part in key.split("."):
-        value = getattr(value, part)
-    return value
-
-
 def _text(settings: Settings, setting: Setting) -> str:
     """A value in the form in which the user types it and `set_value` reads it."""
-    value = _value(settings, setting.key)
+    value = attrgetter(setting.key)(settings)
     match value:
         case None:
             return ""
@@ -341,7 +333,7 @@ def _shown(
         running=was if differs else "",
         fixed_by=_fixed_by(origin, source),
         is_secret=secret,
-        is_set=secret and bool(_value(now, key)),
+        is_set=secret and bool(attrgetter(key)(now)),
         problem=problems.get(key, ""),
     )
 

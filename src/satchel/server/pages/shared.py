@@ -22,8 +22,6 @@ from satchel.sessions.view import LastWords, Said, SessionTurn, ToolCall, turns_
 from satchel.tools.builtin.fence import Place
 from satchel.tools.kept import FOLDER
 
-__all__ = ["shared_file"]
-
 _MOST_PICTURES: Final = 30_000_000
 """Bytes of all pictures of a file; later ones are named only. Mail servers take about 25 MB."""
 

@@ -40,8 +40,6 @@ from satchel.server.rates import Rates, login_tries
 from satchel.server.service import Service
 from satchel.sessions import SessionInfo
 
-__all__ = ["PageState", "page", "say", "see_other", "session_groups"]
-
 _MOST_IN_RAIL: Final = 12
 _MOST_BROWSERS: Final = 200
 _MOST_SAYINGS: Final = 5

@@ -21,8 +21,6 @@ from satchel.server.pages.rendering import Saying, form_of
 from satchel.server.pages.site import page, see_other
 from satchel.server.service import Serves, Service
 
-__all__ = ["router"]
-
 router = APIRouter(include_in_schema=False)
 
 _AT: Final = "/memories/page"

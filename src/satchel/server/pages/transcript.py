@@ -44,19 +44,6 @@ from satchel.sessions.view import LastWords, Said, SessionView, ToolCall
 from satchel.tools.display import ShownResult
 from satchel.tools.visible import visible
 
-__all__ = [
-    "ModelAnswer",
-    "QuestionCard",
-    "BuildCard",
-    "LedgerCall",
-    "Redraw",
-    "Item",
-    "Note",
-    "Steps",
-    "Transcript",
-    "Turn",
-]
-
 _LONG_CHARS: Final = 600
 _LONG_LINES: Final = 8
 """A longer message of the user is set smaller and folded."""
@@ -315,7 +302,6 @@ class Transcript:
     """
 
     def __init__(self) -> None:
-        """Nothing was read yet."""
         self.title = ""
         self.turns: dict[int, Turn] = {}
         self.preface: list[Item] = []

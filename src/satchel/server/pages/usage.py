@@ -21,8 +21,6 @@ from satchel.server.pages.site import page
 from satchel.server.service import Serves
 from satchel.sessions import UsageRow
 
-__all__ = ["router"]
-
 router = APIRouter(include_in_schema=False)
 
 _MONTH: Final = re.compile(r"(\d{4})-(0[1-9]|1[0-2])")

@@ -17,8 +17,6 @@ from satchel.memory.transfer.wrappers import without_wrappers
 from satchel.server.errands import is_errand
 from satchel.server.proxy.raw_messages import RawMessages
 
-__all__ = ["ProxiedConversation", "UserMessage", "digest_of", "is_auxiliary", "read_conversation"]
-
 _SUMMARY: Final = "This session is being continued from a previous conversation"
 _SURFACED: Final = 3
 """Surfacing looks at the last three messages."""

@@ -11,8 +11,6 @@ import httpx2
 
 from satchel.plain import json_in
 
-__all__ = ["AnswerCollector", "ProviderAnswer"]
-
 _MOST_BYTES: Final = 16_000_000
 """The most of an answer that is kept for reading, also after decompression. The longest streams have about 1 MB."""
 _MOST_ARGUMENTS: Final = 64

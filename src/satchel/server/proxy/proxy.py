@@ -24,8 +24,6 @@ from satchel.server.proxy.remembering import Remembering, Replayed
 from satchel.server.streams import Stopping
 from satchel.server.v1_errors import V1Failure
 
-__all__ = ["MemoryProxy"]
-
 _KEY: Final = b"x-api-key"
 _AUTHORIZATION: Final = b"authorization"
 _SHORT_BYTES: Final = 200_000

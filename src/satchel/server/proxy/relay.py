@@ -19,8 +19,6 @@ from satchel.server.proxy.provider_answer import AnswerCollector, ProviderAnswer
 from satchel.server.streams import Stopping, sent, until_gone
 from satchel.server.v1_errors import v1_fields
 
-__all__ = ["OF_CONNECTION", "Header", "RelayedResponse", "passed_on", "upstream_client"]
-
 Header = tuple[bytes, bytes]
 
 _log = logging.getLogger(__name__)

@@ -24,8 +24,6 @@ from satchel.server.proxy.conversation import ProxiedConversation, UserMessage, 
 from satchel.server.proxy.provider_answer import ProviderAnswer
 from satchel.sessions import ClientPlace
 
-__all__ = ["Remembering", "Replayed"]
-
 _log = logging.getLogger(__name__)
 
 _SEARCH_WAIT_S: Final = 3.0
@@ -54,7 +52,6 @@ class Remembering:
     """Adds memory to conversations of other agents, and captures them."""
 
     def __init__(self, satchel: Satchel) -> None:
-        """Use the memory of `satchel`."""
         self._satchel = satchel
         self._prompts: OrderedDict[str, None] = OrderedDict()
 

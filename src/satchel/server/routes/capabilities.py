@@ -26,8 +26,6 @@ from satchel.server.routes.documented import STREAMS, api_router
 from satchel.server.service import Serves
 from satchel.server.streams import EventStream, ServerEvent
 
-__all__ = ["router"]
-
 router = api_router(tags=["capabilities"])
 
 _AT = "/api/capabilities/{name}"

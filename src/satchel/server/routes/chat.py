@@ -19,8 +19,6 @@ from satchel.server.shapes import Attachment, ChatRequest
 from satchel.server.streams import EventStream
 from satchel.server.turn_stream import TurnPosition, begun_events, logged_turn, turn_events
 
-__all__ = ["router"]
-
 router = api_router(tags=["conversations"])
 
 _FIRST: Final = 20

@@ -29,8 +29,6 @@ from satchel.server.streams import EVENT_STREAM
 from satchel.server.v1_errors import V1Failure
 from satchel.server.v1_requests import EPHEMERAL_MODEL, HOME_MODEL, check_options, unsupported
 
-__all__ = ["router"]
-
 router = api_router(tags=["openai"], responses=V1_ERRORS)
 
 RetryCount: TypeAlias = Annotated[

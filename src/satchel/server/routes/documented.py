@@ -11,8 +11,6 @@ from satchel.server.problems import Problem
 from satchel.server.streams import EVENT_STREAM
 from satchel.server.v1_errors import V1Error
 
-__all__ = ["EVENT_SCHEMA", "PROBLEMS", "STREAMS", "UPSTREAM_ERRORS", "V1_ERRORS", "api_router"]
-
 _ABOUT: Final = {
     400: "The request is not valid for the thing that it names.",
     401: "The token is missing or wrong.",

@@ -18,8 +18,6 @@ from satchel.server.json_answers import JsonAnswer
 from satchel.server.routes.documented import api_router
 from satchel.server.service import InProject, Serves
 
-__all__ = ["router"]
-
 router = api_router(tags=["memory"])
 
 

@@ -33,8 +33,6 @@ from satchel.server.json_answers import JsonAnswer
 from satchel.server.routes.documented import api_router
 from satchel.server.service import InProject, Serves, Service
 
-__all__ = ["router"]
-
 router = api_router(tags=["memory"])
 
 Limit = Annotated[int, Query(ge=1, le=1000)]

@@ -12,8 +12,6 @@ from satchel.server.service import Serves
 from satchel.server.streams import EVENT_STREAM
 from satchel.server.v1_errors import V1Failure
 
-__all__ = ["passes_on", "router"]
-
 router = api_router(tags=["anthropic"], responses=UPSTREAM_ERRORS)
 
 _BODY: Final[dict[str, Any]] = {

@@ -20,8 +20,6 @@ from satchel.server.routes.documented import api_router
 from satchel.server.service import Serves, Service
 from satchel.tools import Registry
 
-__all__ = ["router"]
-
 router = api_router(tags=["program"])
 
 

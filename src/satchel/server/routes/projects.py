@@ -15,8 +15,6 @@ from satchel.server.service import Serves
 from satchel.sessions import info_to_json
 from satchel.sessions.branches import folded
 
-__all__ = ["router"]
-
 router = api_router(prefix="/api/projects", tags=["conversations"])
 Limit = Annotated[int, Query(ge=1, le=1000)]
 

@@ -30,8 +30,6 @@ from satchel.server.service import Serves, Service
 from satchel.server.streams import EventStream, ServerEvent
 from satchel.sessions import hit_to_json, info_to_json
 
-__all__ = ["router"]
-
 router = api_router(prefix="/api/sessions", tags=["conversations"])
 
 _LOOK_S: Final = 1.0
