@@ -25,6 +25,7 @@ _LIMITS: Final = (
     "server.pages.memory._IMPORT_WAIT_S",
     "server.proxy.remembering._CAPTURE_WAIT_S",
     "server.proxy.remembering._SEARCH_WAIT_S",
+    "storage.postgresql._SCRUB_WAIT_S",
     "tools.boxed.workspace._OPEN_S",
     "tools.mcp.connection.OFFERS_S",
     "tools.mcp.connection.SUBSCRIBE_S",

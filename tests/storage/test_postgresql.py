@@ -204,8 +204,9 @@ async def test_forgotten_words_are_in_no_file_of_the_server_but_its_log(server: 
     [("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ", "SELECT 1"), ("SELECT pg_current_xact_id()",)],
 )
 async def test_a_transaction_that_still_sees_the_words_is_told_and_the_scrub_is_made_later(
-    server: Server, alone: str, begins: Sequence[str]
+    server: Server, alone: str, begins: Sequence[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("satchel.storage.postgresql._SCRUB_WAIT_S", 0.2)
     word = f"zwergpudel{len(begins)}"  # the other case may run on this server at the same time
     async with Memory.open(alone, embedder="none") as memory:
         id = await memory.add(f"The {word} lives in the cellar.")
@@ -216,6 +217,7 @@ async def test_a_transaction_that_still_sees_the_words_is_told_and_the_scrub_is_
             (warning,) = (await memory._space.backend.doctor()).warnings
             assert "started again" in warning
         assert server.has(word)
+    monkeypatch.undo()
     async with Memory.open(alone, embedder="none") as memory:
         assert not memory._space.backend.is_scrub_due
         assert not server.has(word)
