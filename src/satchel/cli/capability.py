@@ -163,7 +163,10 @@ async def show(parts: CapabilityParts, name: str, number: int, source: bool, edi
         say(f"Saved so far, about: {saved}")
     for reason in shown["reasons"]:
         tell(f"! {reason}")
-    _tell_questions(questions)
+    for question in questions:
+        tell(
+            f"? It waits for your answer: {question.text}\nTo answer: satchel capability answer {found.name} TEXT"
+        )
     if shown["status"] == "failed" and shown["builds"]:
         _tell_story(shown["builds"][-1])
     if shown.get("edited"):
