@@ -129,6 +129,15 @@ async def test_a_way_of_working_told_three_times_becomes_a_skill_that_is_read(tm
         calls = AgentCalls(satchel.parts, satchel.home, satchel.tooling)
         assert (await calls.skill("release_notes")).endswith("- Begin with thanks.\n")
         assert [name for name, _ in await calls.skills()] == ["release_notes"]
+        shown = await satchel.capabilities.shown("release_notes")
+        assert shown["document"].endswith("- Begin with thanks.\n")
+        document(skill).write_text(document(skill).read_text().replace("- Begin with thanks.\n", ""))
+        shown = await satchel.capabilities.shown("release_notes")
+        assert (shown["files"], shown["source"]) == (["SKILL.md", "manifest.json"], "")
+        copy = await satchel.capabilities.mover.export("release_notes", tmp_path / "copy")
+        review = await satchel.capabilities.mover.review(copy)
+        assert (review.same_as, review.package.document) == (1, shown["document"])
+        document(skill).write_text(document(skill).read_text() + "- Begin with thanks.\n")
         tested = await satchel.capabilities.registrar.test("release_notes")
         assert (tested.adopted, tested.capability.version) == (2, 2)
         assert (await satchel.capabilities.catalogue.rollback("release_notes")).version == 1

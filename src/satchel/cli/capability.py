@@ -575,7 +575,8 @@ def _show_files(name: str, description: str, files: Mapping[str, bytes]) -> None
     tell(f"{name}: {one_line(description, 200)}")
     for path, content in sorted(files.items()):
         tell(f"  {len(content):9,}  {path}")
-    for line in files["main.py"].decode("utf-8", "replace").splitlines():
+    text = files.get("main.py", files.get("SKILL.md", b""))
+    for line in text.decode("utf-8", "replace").splitlines():
         tell(f"  | {line}")
 
 

@@ -337,7 +337,7 @@ class Earning:
         try:
             answer = (await complete(model, request, purpose=EARN, asked=asked)).message.text
             with anyio.CancelScope(shield=True):
-                await self._answered(answer, group, present, id=_digest(keys[0]))
+                await self._answered(answer, group, id=_digest(keys[0]))
         except anyio.get_cancelled_exc_class():
             is_cut_off = True
             raise
@@ -360,13 +360,13 @@ class Earning:
         except UsageError:
             return None
 
-    async def _answered(
-        self, answer: str, group: Sequence[_Time], present: Package | None, *, id: str
-    ) -> None:
+    async def _answered(self, answer: str, group: Sequence[_Time], *, id: str) -> None:
         for value in values_in(answer):
             if isinstance(value, dict) and value.get("worth") is True:
                 try:
                     if "steps" in value:
+                        # The user may have edited it while the model wrote.
+                        present = await self._skill(group[-1].skill)
                         await self._propose_skill(*_procedure(value, group, present), present, group, id=id)
                         return
                     wanted, cases, times = _held(value, group)
@@ -394,7 +394,8 @@ class Earning:
         if before is None:
             text = f"{many} Shall I keep it as a skill, {wanted.name}? {wanted.description} Its text:\n\n{document}"
         else:
-            changes = difference({SKILL: before.encode()}, {SKILL: document.encode()}, names=("now", "then"))
+            now, then = ({SKILL: f"{text}\n".encode()} for text in (before, document))
+            changes = difference(now, then, names=("now", "then"))
             text = f"{many} Shall I change the skill {wanted.name} like this?\n\n{changes}"
         await self._builds.propose(
             wanted,
