@@ -15,6 +15,7 @@ from satchel.models.port import ModelRequest
 from satchel.models.scripted import Call, Reply, ScriptedModel
 from satchel.runtime import Satchel
 from satchel.runtime.agent_calls import AgentCalls
+from satchel.server.mcp.skills import ServedSkills
 from tests.requirements import requirement
 from tests.runtime.test_earning import looked, opens, proposed
 
@@ -129,6 +130,10 @@ async def test_a_way_of_working_told_three_times_becomes_a_skill_that_is_read(tm
         calls = AgentCalls(satchel.parts, satchel.home, satchel.tooling)
         assert (await calls.skill("release_notes")).endswith("- Begin with thanks.\n")
         assert [name for name, _ in await calls.skills()] == ["release_notes"]
+        served = ServedSkills(satchel, calls)
+        [entry] = await served.entries()
+        content, _ = await served.read(entry["uri"])
+        assert (entry["frontmatter"]["name"], content) == ("release-notes", document(skill).read_bytes())
         shown = await satchel.capabilities.shown("release_notes")
         assert shown["document"].endswith("- Begin with thanks.\n")
         document(skill).write_text(document(skill).read_text().replace("- Begin with thanks.\n", ""))
