@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from satchel.models.port import ModelRequest
 from satchel.models.scripted import Call, Reply, ScriptedModel
 from satchel.runtime import Satchel
 from satchel.runtime.agent_calls import AgentCalls
+from satchel.runtime.build_brief import brief_of
 from satchel.server.mcp.skills import ServedSkills
 from tests.requirements import requirement
 from tests.runtime.test_earning import looked, opens, proposed
@@ -139,6 +141,11 @@ async def test_a_way_of_working_told_three_times_becomes_a_skill_that_is_read(tm
         document(skill).write_text(document(skill).read_text().replace("- Begin with thanks.\n", ""))
         shown = await satchel.capabilities.shown("release_notes")
         assert (shown["files"], shown["source"]) == (["SKILL.md", "manifest.json"], "")
+        other = replace(await satchel.builds.queue.get(asked.build_id), capability_id="another")
+        brief = await brief_of(
+            other, home=satchel.home, catalogue=satchel.builds.catalogue, mcp=satchel.parts.mcp
+        )
+        assert "release_notes" not in brief, "no code can call it"
         copy = await satchel.capabilities.mover.export("release_notes", tmp_path / "copy")
         review = await satchel.capabilities.mover.review(copy)
         assert (review.same_as, review.package.document) == (1, shown["document"])
