@@ -119,6 +119,8 @@ def _version(each: Capability) -> str:
 
 def _record(each: Capability) -> str:
     reliability = each.reliability
+    if each.is_skill:
+        return "a skill"
     if not reliability.runs:
         return "not run yet" if each.version else ""
     text = f"{reliability.runs} run{'s' if reliability.runs != 1 else ''}"
