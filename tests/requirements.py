@@ -998,6 +998,7 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(23, "capabilities:calls:outside", "issue 23, Build 2", "A capability uses a tool of an MCP server and asks the user's model by name, once the user has approved that like a host: counted, within the budget and the rules, and never acting while it is tried."),
     built(23, "capabilities:calls:cut-off", "issue 23, Build 2", "The run of a called capability is recorded, also when its caller ends first, and counts as no failure."),
     built(23, "capabilities:earned", "issue 23, Build 4", "What was done three times in much the same way is noticed, proposed with what it would save, built after a yes, and used only if it gives what the log says came out; what it has saved is shown."),
+    built(23, "capabilities:earned:skill", "issue 23, Build 4", "A way of working that was told or done three times is proposed as a text, with nothing in it that was not; it is read from then on, has versions, is changed only as was shown, and what the user has edited stays."),
     built(23, "capabilities:earned:asked-once", "issue 23, Build 4", "Nothing is proposed twice, invented, private, switched off or beyond the budget of the background."),
     built(23, "capabilities:earned:forgotten", "issue 23, Build 4", "Whoever forgets what a proposal came of forgets the proposal."),
     built(23, "capabilities:earned:demoted", "issue 23, Build 4", "An earned tool that fails three times in a row, or that nobody uses, is put away with the reason; the user may enable it again."),

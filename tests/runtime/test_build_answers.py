@@ -247,6 +247,24 @@ async def test_an_answer_after_the_end_of_a_build_is_offered_as_a_change(tmp_pat
 
 
 @requirement("builder:late")
+async def test_a_number_that_comes_before_any_question_is_no_message(tmp_path: Path) -> None:
+    async with opens(tmp_path) as satchel:
+        session = await satchel.session()
+        await session.run_turn("Build me something.")
+        assert (await hear(session, "2")).is_message
+        await begin(satchel, session, "greet")
+        session.build_news.ask("b-greet")
+        assert fields_from_json(SessionState, fields_to_json(state_of(session))).asked == ("b-greet",)
+        early = await hear(session, "2")
+        assert (early.is_message, early.answered) == (False, None)
+        assert early.note.startswith("What is being built has not asked you anything yet.")
+        assert (await hear(session, "The second one, please.")).is_message
+        await ask(satchel, session, "greet", "q1", "Celsius", "Fahrenheit")
+        assert (await hear(session, "2")).answered is not None
+        assert await answer_to(satchel, "greet", "q1") == "Fahrenheit"
+
+
+@requirement("builder:late")
 async def test_a_line_that_fits_a_question_which_was_not_shown_yet_is_neither_its_answer_nor_a_message(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import anyio
 import pytest
@@ -43,6 +43,12 @@ CASES = (
     '{"name": "none", "input": {"miles": 0}, "expect": {"equals": "0.00 km"}}\n'
     '{"name": "below 0", "input": {"miles": -1}, "expect": {"error": "below 0"}}\n'
 )
+
+
+class Scripted(Protocol):
+    """What answers for a model."""
+
+    scripted: ScriptedModel
 
 
 class Model:
@@ -123,7 +129,7 @@ class Model:
                 )
 
 
-def opens(folder: Path, model: Model, **more: Any) -> Any:
+def opens(folder: Path, model: Scripted, **more: Any) -> Any:
     settings = {"background__earned": "auto", "agent__mode": "bypass", "sandbox__allow_unsafe": True, **more}
     return opened(folder, model.scripted, **settings)
 

@@ -310,6 +310,26 @@ def test_a_conversation_goes_on_after_a_build_for_whoever_looks_then(
             assert next(text for text in finals if "building" not in text) == "It says: Hello, Rome!"
 
 
+@requirement("builder:late")
+def test_an_answer_to_a_build_is_no_message_however_early_or_late(tmp_path: Path) -> None:
+    with (
+        serving(
+            tmp_path, lambda _: ScriptedModel(thinks), agent__mode="bypass", sandbox__allow_unsafe=True
+        ) as world,
+        world.client() as client,
+    ):
+        asked = chat(client, "Make yourself a tool that greets cities.", interactive=True)[-1].data
+        session = asked["sessionId"]
+        with client.stream("GET", f"/api/builder/status?buildId={asked['buildId']}") as news:
+            next(event for event in events_in(news.iter_lines()) if event.name == "question")
+        [heard] = chat(client, "Hello", session_id=session)
+        assert (heard.name, heard.data["status"], heard.data["turn"]) == ("response", "done", 0)
+        if not heard.data["text"].endswith("has your answer."):  # it was shown only now, so the user is asked
+            assert heard.data["text"].endswith("If that is your answer, send it again.")
+            [heard] = chat(client, "Hello", session_id=session)
+        assert heard.data["text"] == "The Builder of greet has your answer."
+
+
 @requirement("http:sessions")
 @pytest.mark.parametrize(("after", "status"), [("999999", 400), ("-1", 422), ("x", 422), ("9" * 40, 422)])
 def test_a_session_can_not_be_followed_from_an_unknown_event(

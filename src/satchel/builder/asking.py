@@ -9,7 +9,7 @@ from typing import Final
 import anyio
 
 from satchel.builder.queue import BuildQueue
-from satchel.builder.records import Build
+from satchel.builder.records import EARNED, Build
 from satchel.clock import Clock
 
 __all__ = ["LaidAside", "QuestionOutcome", "Asking", "consent_id", "is_consent", "is_yes"]
@@ -103,7 +103,7 @@ def consent_id(named: str) -> str:
 
 def is_consent(question_id: str) -> bool:
     """Whether a question asks for permission: then anything but yes is no, and the build waits for an answer."""
-    return question_id.startswith(consent_id(""))
+    return question_id == EARNED or question_id.startswith(consent_id(""))
 
 
 def is_yes(words: str | None) -> bool:

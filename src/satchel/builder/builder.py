@@ -156,6 +156,9 @@ class Builder:
 
     async def _build(self, build: Build, journal: Journal, story: Story) -> Build:
         done = await self.registering.registered(build)
+        proposal = await self.queue.proposal(build.id)
+        if done is None and proposal.get("draft"):
+            done = await self.registering.agreed(build, proposal)
         if done is not None:
             if story.conversation.is_unfinished:
                 await journal.append(_end_of_turn(story, "Registered."), durable=True)

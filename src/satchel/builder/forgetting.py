@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,26 +28,47 @@ async def sessions_of_builds(database: Database) -> list[str]:
     return [*await database.read(lambda connection: connection.scalars(select(builds.c.session_id)).all())]
 
 
-async def earned_from(
-    database: Database, places: Collection[tuple[str | None, int | None]]
-) -> Mapping[str, tuple[Sequence[Mapping[str, Any]], Sequence[tuple[str, str]]]]:
-    """What came of these turns: by the ids of capabilities, the cases that the log gave them, and the ids and sessions
-    of all their builds, which were told of these cases.
+@dataclass(slots=True, kw_only=True)
+class Earned:
+    """What came of turns that are forgotten.
+
+    Attributes:
+        cases: Those that the log gave to a tool.
+        lines: Those of a skill that rest on no other turn.
+        builds: The ids and sessions of all its builds, which were told of them.
     """
 
-    def look(connection: Connection) -> dict[str, tuple[list[dict[str, Any]], list[tuple[str, str]]]]:
+    cases: list[Mapping[str, Any]] = field(default_factory=list)
+    lines: list[str] = field(default_factory=list)
+    builds: list[tuple[str, str]] = field(default_factory=list)
+
+
+async def earned_from(
+    database: Database, places: Collection[tuple[str | None, int | None]]
+) -> Mapping[str, Earned]:
+    """What came of these turns, by the ids of capabilities."""
+
+    def look(connection: Connection) -> dict[str, Earned]:
         asked = select(build_messages.c.payload, builds.c.capability_id).join(
             builds, builds.c.id == build_messages.c.build_id
         )
-        found = {}
+        found: dict[str, Earned] = {}
         for encoded, id in connection.execute(asked.where(build_messages.c.id == EARNED)).all():
             payload = json.loads(encoded)
             if any(tuple(place) in places for place in payload["from"]):
                 of_it = select(builds.c.id, builds.c.session_id).where(builds.c.capability_id == id)
-                found[id] = payload["cases"], [(row.id, row.session_id) for row in connection.execute(of_it)]
+                earned = found.setdefault(id, Earned())
+                earned.cases += payload["cases"]
+                earned.lines += [step["line"] for step in payload.get("steps", ()) if not _left(step, places)]
+                earned.builds = [(row.id, row.session_id) for row in connection.execute(of_it)]
         return found
 
     return await database.read(look)
+
+
+def _left(step: Mapping[str, Any], places: Collection[tuple[str | None, int | None]]) -> list[list[Any]]:
+    """The turns on which a step of a skill rests besides these."""
+    return [place for place in step["from"] if tuple(place) not in places]
 
 
 async def forget_proposals(database: Database, places: Collection[tuple[str | None, int | None]]) -> None:
@@ -63,7 +85,13 @@ async def forget_proposals(database: Database, places: Collection[tuple[str | No
             payload = json.loads(row.payload)
             if not any(tuple(place) in places for place in payload["from"]):
                 continue
-            emptied = {**payload, "text": _FORGOTTEN, "cases": [], "from": []}
+            steps = [
+                {**step, "from": left} for step in payload.get("steps", ()) if (left := _left(step, places))
+            ]
+            # A step that other turns bear out stays, and leads to them.
+            rest = [place for step in steps for place in step["from"]]
+            emptied = {**payload, "text": _FORGOTTEN, "cases": [], "from": rest, "steps": steps}
+            emptied |= {name: None for name in ("draft", "before") if name in payload}
             mine = builds.c.id == row.build_id
             connection.execute(
                 update(build_messages)

@@ -120,6 +120,11 @@ class BuildQueue:
         rows = await self._database.read(lambda connection: _OF_CAPABILITY.named(connection, values))
         return tuple(_build(row) for row in rows)
 
+    async def proposal(self, build_id: str) -> Mapping[str, Any]:
+        """The payload of the question with which a build was proposed; {} if it was asked for."""
+        asked = await self._database.read(lambda connection: _message_by_id(connection, build_id, EARNED))
+        return {} if asked is None else asked.payload
+
     async def was_declined(self, name: str) -> bool:
         """Whether the user has said no to a proposal of this name."""
         same = (builds.c.user_id == self._user) & (builds.c.name == name) & (builds.c.outcome == DECLINED)

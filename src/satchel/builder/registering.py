@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import anyio
 import anyio.to_thread
@@ -57,6 +58,23 @@ class Registering:
         provenance = Provenance(build_id=build.id, session_id=build.asked_by, model=build.model)
         return _told(build, await self.registrar.register(build.capability_id, draft, provenance=provenance))
 
+    async def agreed(self, build: Build, proposal: Mapping[str, Any]) -> RegisteredVersion:
+        """Register a skill whose text the user has agreed to.
+
+        Args:
+            build: Of it.
+            proposal: Its `draft` has `description` and `document`; `before` is the document that it changes, or None.
+
+        Raises:
+            UsageError: The document is another one by now. Nothing was registered.
+        """
+        capability = await self.catalogue.get(build.capability_id)
+        present = await self.catalogue.read(capability) if capability.version else None
+        if (None if present is None else draft_of(present).document) != proposal["before"]:
+            raise UsageError(f"{build.name} was edited since this was proposed, so it stays as it is.")
+        draft = Draft(code="", input_schema={}, cases="", is_skill=True, **proposal["draft"])
+        return await self.register(build, draft)
+
     async def given(self, build: Build) -> Given | None:
         """The program of the user that becomes the first version; None if there is none."""
         capability = await self.catalogue.find(build.capability_id)
@@ -97,7 +115,8 @@ def _told(build: Build, found: Registration) -> RegisteredVersion:
     capability, name = found.capability, build.name
     cases = sum(check.passed is True for check in found.checks)
     if found.is_active or (capability.status in ("active", "disabled") and not found.to_approve):
-        text = f"{name} is ready (version {found.number}, {cases} cases passed): {capability.description}"
+        what = "a skill" if capability.is_skill else f"{cases} cases passed"
+        text = f"{name} is ready (version {found.number}, {what}): {capability.description}"
         return RegisteredVersion(number=found.number, status="active", text=text)
     wishes = " ".join(sentences(found.to_approve, name=name))
     now = f" Until then, version {capability.version} stays in use." if capability.version else ""

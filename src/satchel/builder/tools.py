@@ -10,7 +10,7 @@ from typing import Any, Final, TypeAlias
 
 from satchel.builder.asking import Asking, LaidAside, consent_id, is_yes
 from satchel.builder.queue import BuildQueue
-from satchel.builder.records import EARNED, Build
+from satchel.builder.records import Build
 from satchel.builder.registering import Registering
 from satchel.builder.story import Story
 from satchel.builder.workshop import Workshop, wanted_packages
@@ -351,8 +351,8 @@ class BuildTools:
     async def _earned_cases(self) -> Sequence[str]:
         """The lines of the cases that the log gives: what is proposed because of them has to pass them."""
         builds = await self._queue.of_capability(self._build.capability_id)
-        asked = [m for b in builds for m in await self._queue.messages(b.id) if m.id == EARNED]
-        return [json.dumps(case, ensure_ascii=False) for m in asked for case in m.payload["cases"]]
+        asked = [await self._queue.proposal(build.id) for build in builds]
+        return [json.dumps(case, ensure_ascii=False) for each in asked for case in each.get("cases", ())]
 
     async def _allow_hosts(self, hosts: Sequence[str], call_id: str) -> str:
         """Make hosts reachable if the user allows them. Returns why not, or ""."""

@@ -11,7 +11,7 @@ import logging
 import re
 import statistics
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -37,6 +37,7 @@ from satchel.capabilities.kept import Returned
 from satchel.capabilities.package import (
     CODE,
     MANIFEST,
+    SKILL,
     Draft,
     Manifest,
     Package,
@@ -272,6 +273,15 @@ class Catalogue:
             await self.registered(name, number)
         return await _in_thread(lambda: read_package(read_folder(folder), edited=True))
 
+    async def read(self, capability: Capability) -> Package:
+        """The files of the active version for who reads them: a skill is followed as the user has edited it.
+
+        Raises:
+            NotFound, UsageError, StorageError: As in `registered` and `on_disk`.
+        """
+        files = self.on_disk if capability.is_skill else self.registered
+        return await files(capability.id, capability.version)
+
     async def edited(self, name: str, number: int) -> tuple[str, ...]:
         """The paths of the files in a version's folder that differ from what was registered, sorted.
 
@@ -331,6 +341,8 @@ class Catalogue:
             raise NotFound(f"{capability.name} has no active version.")
         folder = version_folder(capability.path, capability.version)
         files = await _in_thread(lambda: read_folder(folder))
+        if capability.is_skill:
+            raise UsageError(f"{capability.name} is a skill: it is read and followed, and can't be run.")
         if CODE not in files:
             raise UsageError(
                 f"{folder / CODE} is missing. To get it back: satchel capability rollback {capability.name}"
@@ -428,13 +440,24 @@ class Catalogue:
 
         return await self.get(await self._change("", write))
 
-    async def rebuild(self, name: str) -> Requested:
+    async def rebuild(self, name: str, *, build_id: str = "") -> Requested:
         """Open a build of a new version. The capability keeps its status and can be used meanwhile.
+
+        Args:
+            name: Of the capability.
+            build_id: Of the build, where what is to change is known; "" makes one for the Builder.
 
         Raises:
             NotFound: There is no such capability.
+            UsageError: It is a skill, of which the Builder has nothing to make.
         """
-        capability, build_id = await self.get(name), str(uuid.uuid4())
+        capability = await self.get(name)
+        if capability.is_skill and not build_id:
+            raise UsageError(
+                f"{capability.name} is a skill, a text: edit {capability.folder / SKILL}. To keep that as a version: "
+                f"satchel capability test {capability.name}"
+            )
+        build_id = build_id or str(uuid.uuid4())
 
         def write(connection: Connection) -> tuple[str, bool]:
             row = self._row(connection, capability.id)
@@ -737,13 +760,16 @@ class Catalogue:
             )
         return capability
 
-    async def forget_cases(self, name: str, cases: Sequence[Mapping[str, Any]]) -> bool:
+    async def forget_cases(
+        self, name: str, cases: Sequence[Mapping[str, Any]], *, lines: Collection[str] = ()
+    ) -> bool:
         """Take these cases, and others with their inputs, out of all versions: their folders, their archives and how
         they went. What can't be without them, or has an input's words elsewhere, is removed whole.
 
         Args:
             name: Of the capability.
             cases: As in `cases.jsonl`.
+            lines: Of a skill's document, which are taken out of it.
 
         Returns:
             Whether the capability is still there.
@@ -759,12 +785,15 @@ class Catalogue:
 
         def without(package: Package, version: Version) -> Package:
             draft, gone = draft_of(package), {case.name for case in package.cases if case.input in inputs}
-            lines = [line for line in draft.cases.split("\n") if line.strip()]
-            kept = [line for line in lines if json.loads(line)["name"] not in gone]
+            there = [line for line in draft.cases.split("\n") if line.strip()]
+            kept = [line for line in there if json.loads(line)["name"] not in gone]
+            left = "\n".join(line for line in draft.document.split("\n") if line not in lines)
+            if draft.is_skill and not left.strip():
+                raise UsageError("Nothing is left of it.")
             made = make_package(
                 capability.name,
                 version.number,
-                replace(draft, cases="".join(f"{line}\n" for line in kept)),
+                replace(draft, cases="".join(f"{line}\n" for line in kept), document=left),
                 provenance=version.provenance,
                 created_at=capability.created_at,
                 now=self._clock.now(),

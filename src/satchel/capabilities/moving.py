@@ -23,7 +23,6 @@ from satchel.capabilities.checking import Registrar, Registration
 from satchel.capabilities.folder import read_folder, write_folder
 from satchel.capabilities.given import Given, given_of
 from satchel.capabilities.package import (
-    CODE,
     MANIFEST,
     SKILL,
     Package,
@@ -122,10 +121,10 @@ class Mover:
             StorageError: It can't be read.
         """
         files = await anyio.to_thread.run_sync(_read, source)
-        if SKILL in files and (CODE not in files or MANIFEST not in files):
+        if SKILL in files and MANIFEST not in files:
             raise UsageError(
-                f"{source} is an Agent Skill and not a capability: it has no {CODE} and {MANIFEST}. To use it, put its "
-                "folder in SATCHEL_HOME/skills."
+                f"{source} is an Agent Skill and not a capability: it has no {MANIFEST}. To use it, put its folder in "
+                "SATCHEL_HOME/skills."
             )
         notes: list[str] = []
         given = await self.given(source)

@@ -8,7 +8,8 @@
 | `manifest.json` | everything that a program wants to know, with the SHA-256 of every other file |
 | `tests/cases.jsonl` | its cases; see `cases` |
 
-Other files may stand beside them: modules that `main.py` imports, data.
+Other files may stand beside them: modules that `main.py` imports, data. A skill, which is read and not run, has only
+`SKILL.md` and `manifest.json`.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from satchel.capabilities.cases import Case, parse_cases
+from satchel.capabilities.front_matter import parse_front_matter
 from satchel.capabilities.records import MODEL, Access, Provenance, check_name, skill_name
 from satchel.errors import UsageError
 from satchel.tools.input_schema import check_schema
@@ -48,6 +50,7 @@ REQUIREMENTS: Final = "requirements.txt"
 MANIFEST: Final = "manifest.json"
 CASES: Final = "tests/cases.jsonl"
 _OWN: Final = (SKILL, CODE, REQUIREMENTS, MANIFEST, CASES)
+_OF_SKILL: Final = (SKILL, MANIFEST)
 
 _MAX_FILES: Final = 64
 _MAX_FILE: Final = 1_000_000
@@ -85,6 +88,7 @@ class Draft:
         output_schema: Of the result if it is JSON; {} if it is text.
         limits: `wall_s` (1 to 180) and `mem_mb` (64 to 2048), where the defaults don't suffice.
         files: Other files, by their path in the folder.
+        is_skill: Its document is all there is of it: code, schema and cases are empty.
     """
 
     code: str
@@ -100,6 +104,7 @@ class Draft:
     state: bool = False
     limits: Mapping[str, int] = field(default_factory=dict)
     files: Mapping[str, bytes] = field(default_factory=dict)
+    is_skill: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,10 +165,11 @@ def make_package(
     files: dict[str, bytes] = {
         **draft.files,
         SKILL: _skill(name, version, draft, cases, requirements).encode(),
-        CODE: _text(draft.code).encode(),
-        REQUIREMENTS: "".join(f"{line}\n" for line in requirements).encode(),
-        CASES: _text(draft.cases).encode(),
     }
+    if not draft.is_skill:
+        files[CODE] = _text(draft.code).encode()
+        files[REQUIREMENTS] = "".join(f"{line}\n" for line in requirements).encode()
+        files[CASES] = _text(draft.cases).encode()
     manifest = {
         "name": name,
         "description": " ".join(draft.description.split()),
@@ -200,18 +206,22 @@ def read_package(files: Mapping[str, bytes], *, edited: bool = False) -> Package
     Raises:
         UsageError: They are not a capability. The message says everything that is wrong.
     """
-    missing = [path for path in _OWN if path not in files]
+    try:
+        value = json.loads(files.get(MANIFEST, "{}"))
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{MANIFEST} is not JSON ({error}).") from None
+    if not isinstance(value, dict):
+        raise UsageError(f"{MANIFEST} is not a JSON object.")
+    is_skill = value.get("input_schema") == {} and CODE not in files
+    missing = [path for path in (_OF_SKILL if is_skill else _OWN) if path not in files]
     if missing:
         raise UsageError(
             f"It is not a capability: {', '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing."
         )
     problems = [*_file_problems(files)]
-    try:
-        value = json.loads(files[MANIFEST])
-    except (ValueError, RecursionError) as error:
-        raise UsageError(f"{MANIFEST} is not JSON ({error}).") from None
-    if not isinstance(value, dict):
-        raise UsageError(f"{MANIFEST} is not a JSON object.")
+    if is_skill:  # what is edited is its document, whatever the manifest says of it
+        front, _ = parse_front_matter(files[SKILL].decode("utf-8", "replace"))
+        value["description"] = front.description
     draft = _draft_of(value, files)
     try:
         check_name(str(value.get("name", "")))
@@ -265,13 +275,14 @@ def read_package(files: Mapping[str, bytes], *, edited: bool = False) -> Package
 def draft_of(package: Package) -> Draft:
     """The draft that a package was made of, for a new version."""
     manifest = package.manifest
+    is_skill = CODE not in package.files
     body = _FRONT.sub("", package.document, count=1)
     return Draft(
-        code=package.files[CODE].decode("utf-8", "replace"),
+        code=_text_in(package.files, CODE),
         description=manifest.description,
         input_schema=manifest.input_schema,
-        cases=package.files[CASES].decode("utf-8", "replace"),
-        document=body.rpartition(_GENERATED)[0].partition("\n\n")[2].strip(),
+        cases=_text_in(package.files, CASES),
+        document=(body if is_skill else body.rpartition(_GENERATED)[0].partition("\n\n")[2]).strip(),
         output_schema=manifest.output_schema,
         requirements=manifest.requirements,
         tags=manifest.tags,
@@ -280,6 +291,7 @@ def draft_of(package: Package) -> Draft:
         state=manifest.access.state,
         limits=manifest.limits,
         files={path: content for path, content in package.files.items() if path not in _OWN},
+        is_skill=is_skill,
     )
 
 
@@ -300,10 +312,10 @@ def _draft_of(value: Mapping[str, Any], files: Mapping[str, bytes]) -> Draft:
         return value.get(key, [])
 
     return Draft(
-        code=files[CODE].decode("utf-8", "replace"),
+        code=_text_in(files, CODE),
         description=value.get("description", ""),
         input_schema=value.get("input_schema", {}),
-        cases=files[CASES].decode("utf-8", "replace"),
+        cases=_text_in(files, CASES),
         output_schema=value.get("output_schema", {}),
         requirements=texts("requirements"),
         tags=texts("tags"),
@@ -312,6 +324,7 @@ def _draft_of(value: Mapping[str, Any], files: Mapping[str, bytes]) -> Draft:
         state=value.get("state", False),
         limits=value.get("limits", {}),
         files={path: content for path, content in files.items() if path not in _OWN},
+        is_skill=CODE not in files,
     )
 
 
@@ -325,7 +338,7 @@ def _checked(draft: Any) -> tuple[list[str], tuple[Case, ...]]:
         cases = parse_cases(draft.cases if isinstance(draft.cases, str) else "")
     except UsageError as error:
         return [*problems, f"{error}."], ()
-    return [*problems, *_case_problems(draft, cases)], cases
+    return [*problems, *([] if draft.is_skill else _case_problems(draft, cases))], cases
 
 
 # The fields may hold anything that JSON or a model can say, whatever their types promise.
@@ -334,8 +347,9 @@ def _problems(draft: Any) -> list[str]:
     problems += [
         f"`{path}` is one of the capability's own files." for path in draft.files if path in (*_OWN, LINK)
     ]
-    problems += _code_problems(draft.code)
-    problems += _schema_problems(draft.input_schema, "input_schema", of_object=True)
+    if not draft.is_skill:
+        problems += _code_problems(draft.code)
+        problems += _schema_problems(draft.input_schema, "input_schema", of_object=True)
     if draft.output_schema:
         problems += _schema_problems(draft.output_schema, "output_schema", of_object=False)
     problems += _list_problems(draft.tags, "tags", _TAG, "a word or a few, at most 40 characters")
@@ -507,6 +521,8 @@ def _skill(name: str, version: int, draft: Draft, cases: Sequence[Case], require
         "description": description,
         "metadata": {"satchel-name": name, "satchel-version": str(version)},
     }
+    if draft.is_skill:
+        return "".join(("---\n", *_yaml(front), "---\n", _text(draft.document.strip())))
     example = next((case for case in cases if not case.is_refusal), None)
     given = json.dumps(example.input if example else {}, ensure_ascii=False)
     needs = []
@@ -553,6 +569,10 @@ def _yaml(values: Mapping[str, Any]) -> Sequence[str]:
 
 
 _YAML_WORDS: Final = frozenset(("true", "false", "null", "yes", "no", "on", "off", "y", "n"))
+
+
+def _text_in(files: Mapping[str, bytes], path: str) -> str:
+    return files.get(path, b"").decode("utf-8", "replace")
 
 
 def _text(text: str) -> str:

@@ -200,6 +200,11 @@ class Capability:
         return tool_name(self.name)
 
     @property
+    def is_skill(self) -> bool:
+        """Whether its active version is a text to be followed, and no code: then it takes no input."""
+        return bool(self.version) and not self.input_schema
+
+    @property
     def folder(self) -> Path:
         """The folder of the active version."""
         return self.path / f"v{self.version}"

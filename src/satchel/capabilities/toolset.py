@@ -10,6 +10,7 @@ import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from datetime import datetime
 from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any, Final, Literal, Protocol
@@ -18,7 +19,7 @@ from satchel.capabilities.allowances import Rules, no_rules
 from satchel.capabilities.catalogue import Catalogue
 from satchel.capabilities.files import in_session
 from satchel.capabilities.lookup import Lookup
-from satchel.capabilities.package import SKILL
+from satchel.capabilities.package import SKILL, Package
 from satchel.capabilities.records import CALLED, MCP, Capability, Requested, Wanted, tool_name
 from satchel.capabilities.running import BACKGROUND_WALL_S, MOST_WALL_S, Outcome, Runner, outcome_to_json
 from satchel.errors import NotFound, StorageError, UsageError
@@ -42,6 +43,7 @@ _LINES_CHARS: Final = 2_000
 _LINE_CHARS: Final = 160
 _MOST_TRACEBACK: Final = 1_500
 _MOST_DOCUMENT: Final = 100_000
+_READ_SKILL: Final = "read it with read_docs before you begin, and do it as it says"
 _READS: Final = Annotations(read_only=True, destructive=False, idempotent=True, open_world=False)
 _BUILDS: Final = Annotations(read_only=False, destructive=False, idempotent=True, open_world=False)
 DISPLAYS: Final[Mapping[str, Display]] = {
@@ -256,19 +258,31 @@ class CapabilityTools:
         self._allowances = allowances
         self._version = -1
         self._active: dict[str, OwnTool] = {}
+        self._skills: tuple[Capability, ...] = ()
         self._own: tuple[Tool, ...] = (self._find(), self._request(), self._execute())
 
     async def tools(self) -> Sequence[Tool]:
         """The four tools, then the active capabilities, oldest first; those known last if the database fails."""
         with suppress(StorageError):
             await self._refresh()
-        has_documents = bool(self._active) or (self._documents is not None and self._documents.any())
+        has_documents = bool(self._active or self._skills) or (
+            self._documents is not None and self._documents.any()
+        )
         return (*self._own, self._read(is_deferred=not has_documents), *self._active.values())
 
     async def own(self) -> Sequence[OwnTool]:
         """The active capabilities, oldest first; those known last if the database fails."""
         await self.tools()
         return tuple(self._active.values())
+
+    async def own_skills(self) -> Mapping[str, Package]:
+        """The active skills by name, oldest first, as the user has edited them; without those that can't be read."""
+        await self.tools()
+        found: dict[str, Package] = {}
+        for skill in self._skills:
+            with suppress(NotFound, StorageError, UsageError):  # `read_docs` says why
+                found[skill.name] = await self._catalogue.read(skill)
+        return found
 
     async def inactive(self) -> Sequence[Capability]:
         """The capabilities that can't be used now; none if the database fails."""
@@ -288,21 +302,19 @@ class CapabilityTools:
         """One line for each active capability, as known when `tools` was last called, for the prompt, up to a budget;
         then how to find the others.
         """
-        offered = [tool for name, tool in self._active.items() if name not in self.disabled]
-        used = sorted(
-            (tool.capability for tool in offered),
-            key=lambda each: each.reliability.last_run_at or each.created_at,
-            reverse=True,
-        )
+        offered = [tool.capability for name, tool in self._active.items() if name not in self.disabled]
+        offered = sorted((*offered, *self._skills), key=_age)
+        used = sorted(offered, key=lambda each: each.reliability.last_run_at or each.created_at, reverse=True)
         lines, left = {}, _LINES_CHARS
         for capability in used:
-            line = f"{capability.name}: {one_line(capability.description, _LINE_CHARS)}"
+            how = f"(a skill: {_READ_SKILL}) " if capability.is_skill else ""
+            line = f"{capability.name}: {how}{one_line(capability.description, _LINE_CHARS)}"
             if len(line) > left:
                 break
             lines[capability.name] = line
             left -= len(line)
         # In the order of the tools, which only grows at its end: the prompt stays the same where it can.
-        shown = [lines[t.capability.name] for t in offered if t.capability.name in lines]
+        shown = [lines[each.name] for each in offered if each.name in lines]
         more = len(offered) - len(shown)
         return [*shown, f"and {more:,} more, which lookup_capability and tool_search find"] if more else shown
 
@@ -310,10 +322,12 @@ class CapabilityTools:
         version = await self._catalogue.version()
         if version == self._version:
             return
-        active = await self._catalogue.list("active")
+        active = sorted(await self._catalogue.list("active"), key=_age)
+        self._skills = tuple(each for each in active if each.is_skill)
         self._active = {
             capability.tool_name: OwnTool(capability=capability, runner=self._runner, fence=self._fence)
-            for capability in sorted(active, key=lambda each: (each.created_at, each.name))
+            for capability in active
+            if not capability.is_skill
         }
         self._version = version
 
@@ -473,7 +487,7 @@ class CapabilityTools:
         )
 
     async def _document(self, capability: Capability, file: str) -> ToolResult:
-        package = await self._catalogue.registered(capability.id, capability.version)
+        package = await self._catalogue.read(capability)
         wanted = file.strip().removeprefix("./") or SKILL
         content = package.files.get(wanted)
         if content is None:
@@ -482,6 +496,10 @@ class CapabilityTools:
             )
         text = cut_text(content.decode("utf-8", "replace"), _MOST_DOCUMENT)
         return ToolResult(text=text, untrusted=capability.provenance.made_by == "import")
+
+
+def _age(capability: Capability) -> tuple[datetime, str]:
+    return capability.created_at, capability.name
 
 
 def _described(capability: Capability) -> dict[str, Any]:
@@ -493,7 +511,9 @@ def _described(capability: Capability) -> dict[str, Any]:
         "status": capability.status,
         "input_schema": capability.input_schema,
     }
-    if capability.status == "active":
+    if capability.is_skill:
+        answer["message"] = f"It is a skill: {_READ_SKILL}."
+    elif capability.status == "active":
         answer["tool"] = capability.tool_name
     if capability.build_id:
         answer["build_id"] = capability.build_id
@@ -549,7 +569,9 @@ def _requested(requested: Requested, *, session_id: str) -> dict[str, Any]:
     else:
         answer["name"] = capability.name
         message = {
-            "active": f"It is there already: call {capability.tool_name}, or execute_capability. If it has to be "
+            "active": f"It is a skill, and there already: {_READ_SKILL}."
+            if capability.is_skill
+            else f"It is there already: call {capability.tool_name}, or execute_capability. If it has to be "
             "changed, request it again with change = true and say in description what shall be different.",
             "proposed": "It is built and waits for the user's approval: "
             f"/capability approve {capability.name}",

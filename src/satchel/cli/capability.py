@@ -117,6 +117,8 @@ def _version(each: Capability) -> str:
 
 def _record(each: Capability) -> str:
     reliability = each.reliability
+    if each.is_skill:
+        return "a skill"
     if not reliability.runs:
         return "not run yet" if each.version else ""
     text = f"{reliability.runs} run{'s' if reliability.runs != 1 else ''}"
@@ -161,7 +163,10 @@ async def show(parts: CapabilityParts, name: str, number: int, source: bool, edi
         say(f"Saved so far, about: {saved}")
     for reason in shown["reasons"]:
         tell(f"! {reason}")
-    _tell_questions(questions)
+    for question in questions:
+        tell(
+            f"? It waits for your answer: {question.text}\nTo answer: satchel capability answer {found.name} TEXT"
+        )
     if shown["status"] == "failed" and shown["builds"]:
         _tell_story(shown["builds"][-1])
     if shown.get("edited"):
@@ -570,7 +575,8 @@ def _show_files(name: str, description: str, files: Mapping[str, bytes]) -> None
     tell(f"{name}: {one_line(description, 200)}")
     for path, content in sorted(files.items()):
         tell(f"  {len(content):9,}  {path}")
-    for line in files["main.py"].decode("utf-8", "replace").splitlines():
+    text = files.get("main.py", files.get("SKILL.md", b""))
+    for line in text.decode("utf-8", "replace").splitlines():
         tell(f"  | {line}")
 
 

@@ -283,7 +283,7 @@ class BackgroundSettings:
     earned: Literal["auto", "off"] = setting(
         "auto",
         "Whether what you have had done three times in much the same way is noticed, and a tool for it proposed "
-        "once. It is built after your yes. One that fails or is not used is put away.",
+        "once, or a skill. It is made after your yes. A tool that fails or is not used is put away.",
     )
     day_tokens: int | None = setting(
         None,

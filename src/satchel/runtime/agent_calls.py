@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from satchel.capabilities.package import Package
 from satchel.capabilities.skills import Skill
 from satchel.errors import NotFound, SatchelError
 from satchel.loop import Toolbox
@@ -162,8 +163,14 @@ class AgentCalls:
         )
 
     async def skills(self) -> Sequence[tuple[str, str]]:
-        """Name and description of each skill that the user has."""
-        return [(skill.name, skill.front.description) for skill in await self.skill_folders()]
+        """Name and description of each skill that the user has, those of Satchel's own making first."""
+        own = [(name, skill.manifest.description) for name, skill in (await self.own_skills()).items()]
+        return [*own, *((skill.name, skill.front.description) for skill in await self.skill_folders())]
+
+    async def own_skills(self) -> Mapping[str, Package]:
+        """The skills among the capabilities, by name."""
+        tools = self._tooling.capabilities
+        return await tools.own_skills() if tools is not None else {}
 
     async def skill_folders(self) -> Sequence[Skill]:
         """Each skill that the user has, to read its files."""
@@ -176,9 +183,10 @@ class AgentCalls:
         Raises:
             NotFound: There is no such skill.
         """
-        await self._tooling.skills.look()
+        if own := (await self.own_skills()).get(name):
+            return own.document
         found = await self._tooling.skills.read(name, "")
-        if found is None or name not in {known for known, _ in await self.skills()}:
+        if found is None or name not in {skill.name for skill in await self.skill_folders()}:
             raise NotFound(f"There is no skill {name[:80]!r}.")
         return found.text
 

@@ -51,7 +51,8 @@ async def hear_line(session: AskedSession, text: str, *, by: str) -> Heard:
     It does if it is one of the options of an open question, or if the question came after the user's last message and
     its build was not laid aside since.
     Where it fits the questions of several builds, nobody gets it. A line that looks like the answer to a question that
-    was settled since then, or that is asked at this very moment and was not shown before, is no message, either.
+    was settled since then, or that is asked at this very moment and was not shown before, is no message, either; nor is
+    a number alone while a build is at work that the conversation asked for, since it may have come too early.
 
     Args:
         session: In which it was typed.
@@ -101,6 +102,11 @@ async def hear_line(session: AskedSession, text: str, *, by: str) -> Heard:
     )
     if settled is not None:
         return await hear_late(session, text, *settled, by=by)
+    if news.asked and not news.went_on and _is_number(text):
+        return Heard(
+            note="What is being built has not asked you anything yet. If it does, you are shown the question. If you "
+            "meant something else, say it in more words."
+        )
     return Heard(is_message=True)
 
 
@@ -146,10 +152,11 @@ def _plain(text: str) -> str:
 
 
 def _looks_like_answer(text: str, question: BuildPosted) -> bool:
-    words = _plain(text)
-    return (
-        words in _YES_OR_NO or re.fullmatch(r"\d{1,3}", words) is not None or bool(option_of(text, question))
-    )
+    return _plain(text) in _YES_OR_NO or _is_number(text) or bool(option_of(text, question))
+
+
+def _is_number(text: str) -> bool:
+    return re.fullmatch(r"\d{1,3}", _plain(text)) is not None
 
 
 def _names_option(text: str, question: BuildPosted) -> bool:

@@ -62,10 +62,11 @@ async def brief_of(build: Build, *, home: Home, catalogue: Catalogue, mcp: McpTo
         parts.append("What is known about the user and has to do with it:\n" + "\n".join(lines))
     if cwd is not None and (names := await anyio.to_thread.run_sync(_names, cwd)):
         parts.append(f"Files of the user's project, which a call can name: {', '.join(names)}")
-    active = [each for each in await catalogue.list("active") if each.id != build.capability_id]
+    there = await catalogue.list("active")
+    active = [each for each in there if each.id != build.capability_id and not each.is_skill]
     if active:
-        there = [f"- {_about(each)}" for each in active[:_MOST_NAMES]]
-        parts.append("Capabilities that there are already, and can be called:\n" + "\n".join(there))
+        called = [f"- {_about(each)}" for each in active[:_MOST_NAMES]]
+        parts.append("Capabilities that there are already, and can be called:\n" + "\n".join(called))
     tools = [tool for tool in mcp.known() if isinstance(tool, McpTool)]
     if tools:
         served = [f"- mcp:{t.address}: {one_line(t.spec.description, 120)}" for t in tools[:_MOST_NAMES]]

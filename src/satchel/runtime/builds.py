@@ -131,7 +131,8 @@ class Builds:
             wanted: What it would be.
             id: Of the build; what was proposed with it, or declined by its name, is not proposed again.
             task: What the Builder would be told.
-            question: The payload of the question; its `cases` are added to those of the Builder.
+            question: The payload of the question; its `cases` are added to those of the Builder. One with a `draft`
+                proposes a skill, or, if `before` is the document of one that there is, a change of it.
 
         Raises:
             UsageError, Refused, ConfigError, ModelError, StorageError: As in `build`.
@@ -141,9 +142,15 @@ class Builds:
         with suppress(NotFound):
             await self.queue.get(id)
             return
-        is_free = await self.catalogue.find(wanted.name) is None
-        if is_free and not await self.queue.was_declined(wanted.name):
-            requested = await self.catalogue.request(wanted, model=model, build_id=id)
+        there = await self.catalogue.find(wanted.name)
+        if await self.queue.was_declined(wanted.name) or (there and question.get("before") is None):
+            return
+        requested = (
+            await self.catalogue.rebuild(there.id, build_id=id)
+            if there
+            else await self.catalogue.request(wanted, model=model, build_id=id)
+        )
+        if requested.is_new:
             await self._add(requested.capability, id, task, "", model, question=question)
 
     async def earned(self, capability: Capability) -> Build | None:
@@ -158,10 +165,9 @@ class Builds:
         of all versions, and more if the present one has more.
         """
         build, reliability = await self.earned(capability), capability.reliability
-        if build is None or not capability.version:
+        if build is None or not capability.version or capability.is_skill:
             return {}
-        asked = next(message for message in await self.queue.messages(build.id) if message.id == EARNED)
-        calls, tokens, seconds = asked.payload["saves"]
+        calls, tokens, seconds = (await self.queue.proposal(build.id))["saves"]
         kept = await self.catalogue.runs(capability.id, limit=_KEPT_RUNS)
         took_ms = [run.wall_ms for run in kept if run.status == "ok"]
         times = max(len(took_ms), reliability.runs - reliability.failures)
@@ -279,7 +285,7 @@ class Builds:
     async def began(self, build_id: str, *, asked_by: str, model: ChatModel, wish: str = "") -> None:
         """A tool has opened a build in the catalogue, or found one: have it built. May be called again for the same.
 
-        One that was proposed, and that the user asks for now, needs no other yes.
+        A tool that was proposed, and that the user asks for now, needs no other yes. A skill does: its text is shown.
 
         Args:
             build_id: Of the build.
@@ -293,7 +299,7 @@ class Builds:
         task = await self._task_of(capability, wish=wish)
         await self._add(capability, build_id, task, asked_by, await self._model_name(model))
         await self.queue.adopt(build_id, asked_by)
-        if build_id.startswith(EARNED):
+        if build_id.startswith(EARNED) and "draft" not in await self.queue.proposal(build_id):
             with suppress(UsageError):  # it has an answer
                 await self.queue.answer(build_id, EARNED, "yes", by=asked_by)
         await self.dispatch()
@@ -409,7 +415,7 @@ class Builds:
             try:
                 build = await self.queue.get(id)
             except NotFound:
-                if id.startswith(EARNED):  # nobody was asked
+                if id.startswith(EARNED) and not capability.version:  # nobody was asked
                     await self.catalogue.remove(capability.id)
                     continue
                 if capability.version:
@@ -507,10 +513,11 @@ class Builds:
 
         async def fail(build: Build, reason: str) -> None:
             try:
-                if reason == DECLINED:
+                if reason == DECLINED and build.kind == "build":
                     await self.catalogue.remove(build.capability_id)
                     return
-                await self.catalogue.fail(build.capability_id, [reason], build_id=build.id)
+                reasons = [] if reason == DECLINED else [reason]
+                await self.catalogue.fail(build.capability_id, reasons, build_id=build.id)
             except NotFound:
                 _log.info("The capability of the build %s was removed meanwhile.", build.id)
 
@@ -612,7 +619,9 @@ class Builds:
         events: list[Event] = []
         for message in await self.queue.messages_for(session_id, after=after):
             posted = posted_of(message)
-            if posted.question_id == EARNED:  # the user was asked elsewhere
+            if (
+                posted.question_id == EARNED and "draft" not in message.payload
+            ):  # the user was asked elsewhere
                 continue
             events.append(posted)
             if posted.kind in ("complete", "error"):
@@ -646,9 +655,11 @@ def _for_model(posted: BuildPosted, ready: Capability | None, *, is_own: bool) -
     text = posted.text or f"The build of {posted.capability} ended: {posted.status}."
     if posted.kind == "error":
         text = f"{posted.capability} could not be built: {text}"
-    if posted.status == "active":
+    if ready is not None and ready.is_skill:
+        text += " Read it with read_docs when it fits."
+    elif posted.status == "active":
         text += f" Call it as cap_{posted.capability}, through tool_call if it is not in your list."
-    if ready is not None:
+    if ready is not None and not ready.is_skill:
         # Otherwise its first call is a guess, or a request more for tool_describe.
         schema = json.dumps(ready.input_schema, ensure_ascii=False)
         text += f" Its input: {schema}" if len(schema) <= _MOST_SCHEMA else ""

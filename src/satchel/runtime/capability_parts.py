@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,10 +14,11 @@ from satchel.capabilities.catalogue import Catalogue
 from satchel.capabilities.checking import Registrar, Registration, Tested
 from satchel.capabilities.lookup import Lookup
 from satchel.capabilities.moving import Mover
+from satchel.capabilities.package import draft_of
 from satchel.capabilities.records import capability_to_json, run_to_json, tool_name, version_to_json
 from satchel.capabilities.running import OutsideCalls, Runner
 from satchel.capabilities.toolset import CapabilityTools, Documents
-from satchel.errors import Refused, StorageError
+from satchel.errors import Refused, StorageError, UsageError
 from satchel.events import Notice
 from satchel.runtime.builds import Builds
 from satchel.runtime.home import Home
@@ -59,8 +61,11 @@ class CapabilityParts:
         if number := number or found.version or len(versions):
             package = await self.catalogue.registered(found.id, number)
             shown["document"] = package.document
+            if found.is_skill and number == found.version:
+                with suppress(UsageError):  # what was edited is none any more
+                    shown["document"] = (await self.catalogue.read(found)).document
             shown["files"] = sorted(package.files)
-            shown["source"] = package.files["main.py"].decode("utf-8", "replace")
+            shown["source"] = draft_of(package).code
             shown["edited"] = list(await self.catalogue.edited(found.id, number))
         return shown
 

@@ -469,23 +469,23 @@ class Home:
         self, database: Database, places: Collection[tuple[str | None, int | None]]
     ) -> None:
         """Take out of earned tools what they came of, and delete the logs and folders of their builds."""
-        earned = await earned_from(database, places)
-        if not earned:
+        found = await earned_from(database, places)
+        if not found:
             return
         catalogue = await Catalogue.open(database, home=self.settings.home, clock=self.clock)
-        for id, (cases, builds) in earned.items():
+        for id, earned in found.items():
             with suppress(NotFound):
                 tool = await catalogue.get(id)
                 if tool.build_id:  # what is being built can't be registered any more
                     await catalogue.fail(id, tool.reasons, build_id=tool.build_id)
                 if not tool.version:
                     await catalogue.remove(id)
-                elif not await catalogue.forget_cases(id, cases):
+                elif not await catalogue.forget_cases(id, earned.cases, lines=earned.lines):
                     text = (
                         f"{tool.name} is removed: it can't be without what it came of, and that is forgotten."
                     )
                     self.notices.post(Notice(part="capabilities", text=text))
-            for build, session in builds:
+            for build, session in earned.builds:
                 with suppress(NotFound):
                     await self.sessions.delete(session)
                 await anyio.to_thread.run_sync(discard, self.settings.home / "builds" / build)

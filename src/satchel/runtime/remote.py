@@ -635,6 +635,7 @@ class RemoteSession:
         self._builds.fresh = set(state.fresh)
         self._builds.settled = list(state.settled)
         self._builds.went_on = state.went_on
+        self._builds.asked = set(state.asked)
 
     def _abandon(self, running: RunningTurn, state: SessionState) -> None:
         if state.failed_turn == running.number:

@@ -212,6 +212,16 @@ class Tooling:
                 )
                 for capability in await self.capabilities.inactive()
             ]
+            found += [
+                ToolEntry(
+                    name=name,
+                    source="skill",
+                    description=skill.manifest.description,
+                    status="available",
+                    origin=f"capability {name}",
+                )
+                for name, skill in (await self.capabilities.own_skills()).items()
+            ]
         for status in self._parts.mcp.status():
             found += _of_server(status)
         found += [

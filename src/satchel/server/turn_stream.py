@@ -33,7 +33,8 @@ from satchel.events import (
 )
 from satchel.messages import usage_to_json
 from satchel.plain import as_json
-from satchel.runtime import Satchel
+from satchel.runtime import Satchel, Session
+from satchel.runtime.build_answers import Heard
 from satchel.runtime.turns import RunningTurn, memories_to_json
 from satchel.server.problems import problem_of
 from satchel.server.streams import ServerEvent
@@ -96,6 +97,13 @@ async def begun_events(session_id: str, running: RunningTurn) -> AsyncGenerator[
                 yield event
     else:
         yield _Translator(start).response(result.status, "The message was taken back.")
+
+
+async def heard_events(session: Session, heard: Heard) -> AsyncGenerator[ServerEvent, None]:
+    """The one event of a message that is no turn, because it was the answer to a build's question or may be."""
+    place = TurnPosition(session_id=session.id, first=session.last_seq, seq=session.last_seq)
+    told = f"The Builder of {heard.answered.capability} has your answer." if heard.answered else ""
+    yield _Translator(place).response("done", heard.note or told)
 
 
 async def turn_events(

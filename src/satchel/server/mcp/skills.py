@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import mimetypes
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, cast
@@ -139,13 +140,15 @@ class ServedSkills:
             found[skill.name] = _Served(path=skill.name, files=files, read=partial(_on_disk, skill))
         parts = self._satchel.capabilities
         own = await self._calls.capabilities() if parts is not None else ()
+        packages = dict(await self._calls.own_skills())
         for tool in own:
             capability = cast("OwnTool", tool).capability
-            try:
-                package = await parts.catalogue.registered(capability.name, capability.version)  # type: ignore[union-attr]
-            except (NotFound, StorageError, UsageError):
-                continue  # `satchel doctor` says so.
-            path = f"{_CAPABILITIES}{skill_name(capability.name)}"
+            with suppress(NotFound, StorageError, UsageError):  # `satchel doctor` says so.
+                packages[capability.name] = await parts.catalogue.registered(  # type: ignore[union-attr]
+                    capability.name, capability.version
+                )
+        for name, package in packages.items():
+            path = f"{_CAPABILITIES}{skill_name(name)}"
             found[path] = _Served(
                 path=path, files=tuple(sorted(package.files)), read=partial(_of, package.files)
             )

@@ -11,13 +11,14 @@ from satchel.errors import NotFound, UsageError
 from satchel.events import TurnStart
 from satchel.messages import block_to_json
 from satchel.runtime import Session
+from satchel.runtime.build_answers import hear_line
 from satchel.runtime.turns import is_busy
 from satchel.server.json_answers import JsonAnswer
 from satchel.server.routes.documented import STREAMS, api_router
 from satchel.server.service import Serves, Service
 from satchel.server.shapes import Attachment, ChatRequest
 from satchel.server.streams import EventStream
-from satchel.server.turn_stream import TurnPosition, begun_events, logged_turn, turn_events
+from satchel.server.turn_stream import TurnPosition, begun_events, heard_events, logged_turn, turn_events
 
 router = api_router(tags=["conversations"])
 
@@ -44,6 +45,9 @@ async def chat(
     While another turn runs, the message waits in line: the first event is `waiting` {sessionId, id}, and `start` comes
     when its turn begins. The 11th message that waits is refused (429).
 
+    A message that answers a question of a build that this session asked for goes to that build, and the one event is
+    `response`, which says so. It also says where a message looks like an answer, and nothing asks, or several builds.
+
     The turn goes on when the client leaves. To get the rest, send the request again with the `Last-Event-ID`.
     """
     if last_event_id is not None:
@@ -60,6 +64,10 @@ async def chat(
     ) as session:
         if known:
             await _check_known(service, session, request)
+        if known and not request.attachments:
+            heard = await hear_line(session, request.message, by="POST /api/chat")
+            if not heard.is_message:
+                return service.stream(heard_events(session, heard))
         running = await session.start(
             request.message,
             memory=request.memory,
