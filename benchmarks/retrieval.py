@@ -141,7 +141,6 @@ def variants(modes: list[Mode], *, ablate: bool) -> dict[str, tuple[Mode, list[A
         return found
     only = dict.fromkeys(WEIGHTS, 0.0) | {"words": 1.0}
     found["lexical, BM25 alone"] = ("lexical", [lambda: weights(**only)])
-    found["dense"] = ("dense", [])
     found["hybrid, no token vectors"] = ("hybrid", [no_tokens])
     for name in WEIGHTS:
         found[f"hybrid, no {name}"] = ("hybrid", [partial(weights, **{name: 0.0})])

@@ -471,12 +471,12 @@ class Memory:
             query: A question or some words; an empty one finds nothing.
             limit: The most that are returned.
             mode: "hybrid" goes by words and by meaning, and lets importance, recency and priority move a score by a
-                tenth each; "lexical" goes by words alone, "dense" by meaning alone; "semantic" is cosine x
-                importance / 3 x recency (seed-2), "keyword" is priority and what words and tags hit (seed-0).
+                tenth each; "lexical" goes by words alone; "semantic" is cosine x importance / 3 x recency (seed-2),
+                "keyword" is priority and what words and tags hit (seed-0).
             include_superseded: Also what no longer holds.
             threshold: Only scores above it are returned. None takes 0.45 in the mode "semantic" (seed-2) and all in the
                 others, where a score orders the hits of one question and says little beside another's.
-            relevant_only: In the modes "hybrid", "lexical" and "dense", leave out what is found only because something
+            relevant_only: In the modes "hybrid" and "lexical", leave out what is found only because something
                 always is nearest: memories that share no telling word with the query, and whose meaning is no nearer
                 to it than that of two unrelated messages.
             clearly: With `relevant_only`, also leave out what is near in meaning alone, unless something stands out:

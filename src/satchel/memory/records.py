@@ -39,8 +39,8 @@ Moment: TypeAlias = datetime | date | str
 
 _EVERY: Final = re.compile(r"week( [0-6])+|month \d{1,2}|year \d{3,4}")
 
-Mode: TypeAlias = Literal["hybrid", "lexical", "dense", "semantic", "keyword"]
-"""Both arms of the search, the words alone, the vectors alone; and the formulas of seed-2 and seed-0 (`formulas`)."""
+Mode: TypeAlias = Literal["hybrid", "lexical", "semantic", "keyword"]
+"""Both arms of the search, the words alone; and the formulas of seed-2 and seed-0 (`formulas`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -128,7 +128,7 @@ changes = st.lists(
 
 def found(index: Index, query: str) -> list[tuple[int, float]]:
     question = read_question(query, index.speaker_numbers.items())
-    return sorted((hit.rid, hit.score) for hit in rank(index, question, limit=50, mode="lexical"))
+    return sorted((hit.rid, hit.score) for hit in rank(index, question, limit=50))
 
 
 @requirement("memory:candidates:incremental")

@@ -24,6 +24,7 @@ from satchel.memory.text import lexicon
 from satchel.memory.text.framing import OVER, excerpt, origin_of, quoted
 from satchel.messages import Message, TextBlock
 from satchel.models.port import ChatModel, ModelRequest
+from satchel.plain import json_in
 
 __all__ = ["DeepAnswer", "deep_answer_to_json", "search_deeply"]
 
@@ -187,10 +188,7 @@ async def _expand(model: ChatModel, question: str, asked: list[Asked]) -> list[s
         max_tokens=_EXPAND_TOKENS,
         asked=asked,
     )
-    try:
-        sets = json.loads(text[text.find("[") : text.rfind("]") + 1])
-    except ValueError:
-        return []
+    sets = json_in(text[text.find("[") : text.rfind("]") + 1])
     if not isinstance(sets, list):
         return []
     angles = []

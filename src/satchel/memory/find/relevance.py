@@ -40,12 +40,10 @@ class RelevanceGate:
     """A classifier of messages, and the range of cosines, for one embedder.
 
     Attributes:
-        vectors: Of the examples, shape (m, d), unit rows.
         weights: Shape (d,). With `bias`, a ridge regression from an example's vector to +1 (memory can help) or -1.
         mean: The mean of the cosines between two examples; `deviation` is their standard deviation.
     """
 
-    vectors: Matrix
     weights: Floats
     bias: float
     mean: float
@@ -62,7 +60,6 @@ class RelevanceGate:
         weights = centred.T @ np.linalg.solve(kernel, wanted)
         pairs = (vectors @ vectors.T)[np.triu_indices(len(vectors), 1)]
         return cls(
-            vectors=vectors,
             weights=weights.astype(np.float32),
             bias=float(wanted.mean() - centre @ weights),
             mean=float(pairs.mean()),

@@ -232,7 +232,6 @@ class Search:
         found = await space.candidates.find(
             question,
             asked,
-            mode=mode,
             limit=limit,
             then=with_records,
             visible=visible,
@@ -248,14 +247,9 @@ class Search:
             await dense.open()
         question, asked = await self._read(query), None
         if dense is not None and candidates.contents.count and query.strip():
-            if mode == "dense" or dense.reads(question.text):
+            if mode == "semantic" or dense.reads(question.text):
                 asked = await dense.question(question.text)
-            if candidates.contents.model is None and dense.model is not None:
-                # Its first answer told under which number the store knows it.
-                await space.candidates.refresh()
-            dense.waiting = (
-                0 if dense.any_trouble else candidates.contents.count - candidates.contents.embedded
-            )
+            await candidates.note_asked()
         return question, asked
 
     async def _read(self, query: str) -> ParsedQuestion:
@@ -298,7 +292,7 @@ class Search:
     async def _by_meaning(
         self, query: str, visible: VisibleOf, *, limit: int, threshold: float
     ) -> tuple[Hit, ...]:
-        _, asked = await self._asked(query, "dense")
+        _, asked = await self._asked(query, "semantic")
         if asked is None:
             return ()
         seen = await self._space.backend.read(visible)

@@ -98,11 +98,10 @@ class AgendaLine(StandingLine):
         """See `StandingLine`."""
         return (self.memory, *(memory for memory, _ in self.more))
 
-    def own_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """See `StandingLine`."""
         return {
-            "first": self.first.isoformat(),
-            "last": self.last.isoformat(),
+            **StandingLine.to_json(self),
             "doubt": self.doubt.removeprefix(", "),
             "lead": self.lead.strip(),
             "more": [{"id": memory.id, "words": words} for memory, words in self.more],

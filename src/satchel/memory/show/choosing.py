@@ -38,7 +38,6 @@ __all__ = [
     "message_features",
     "need_of",
     "need_words",
-    "read_weights",
     "shipped_weights",
     "sureness",
 ]
@@ -122,11 +121,7 @@ class NeedWeights(NamedTuple):
 @cache
 def shipped_weights(*, with_vectors: bool) -> NeedWeights:
     """The fitted weights, with an embedder or by words alone."""
-    return read_weights(json.loads(read_text_file("surface_weights.json")), with_vectors=with_vectors)
-
-
-def read_weights(found: Mapping[str, Any], *, with_vectors: bool) -> NeedWeights:
-    """Weights as the file has them."""
+    found = json.loads(read_text_file("surface_weights.json"))
     part = found["with_vectors" if with_vectors else "by_words"]
     return NeedWeights(
         line=Logistic(part["line"]["weights"], part["line"]["bias"]),

@@ -5,7 +5,6 @@ Off by default (`memory.surface_judge`): without it, `choosing` decides alone an
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -28,6 +27,7 @@ from satchel.memory.text.framing import (
 )
 from satchel.messages import Message, TextBlock
 from satchel.models.port import ChatModel, ModelRequest
+from satchel.plain import json_in
 
 __all__ = ["MOST_JUDGED", "Judgement", "judge"]
 
@@ -121,11 +121,8 @@ def _ends_of(text: str) -> str:
 def _numbers(answer: str, count: int) -> tuple[int, ...] | None:
     """The places in an answer: () for an empty list, None for what can't be read or names none of the memories."""
     found = re.search(r"\[[^\[\]]*\]", answer)
-    if found is None:
-        return None
-    try:
-        numbers = json.loads(found.group())
-    except ValueError:
+    numbers = None if found is None else json_in(found.group())
+    if numbers is None:
         return None
     places = dict.fromkeys(number - 1 for number in numbers if type(number) is int and 1 <= number <= count)
     return tuple(places) if places or not numbers else None

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from satchel.memory.records import MemoryRecord
 from satchel.memory.show.standing import Standing, StandingLine
@@ -89,10 +89,6 @@ class ProfileLine(StandingLine):
 
     why: str
     section: str
-
-    def own_json(self) -> dict[str, Any]:
-        """See `StandingLine`."""
-        return {"why": self.why, "section": self.section}
 
 
 class Profile(Standing[ProfileLine]):

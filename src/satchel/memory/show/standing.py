@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from satchel.memory.records import MemoryRecord, record_to_json
+from satchel.memory.records import MemoryRecord
+from satchel.plain import as_json
 
 __all__ = ["Standing", "StandingLine"]
 
@@ -41,14 +42,9 @@ class StandingLine:
         """All that it comes from."""
         return (self.memory,)
 
-    def own_json(self) -> dict[str, Any]:
-        """What only a line of this kind has, as plain JSON data."""
-        return {}
-
     def to_json(self) -> dict[str, Any]:
         """The line as plain JSON data."""
-        own = {"id": self.id, "words": self.words, **self.own_json()}
-        return {**own, "tokens": self.tokens, "memory": record_to_json(self.memory)}
+        return {"id": self.id, **as_json(self)}
 
 
 LineT = TypeVar("LineT", bound=StandingLine)

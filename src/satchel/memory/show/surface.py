@@ -416,13 +416,10 @@ class Surface:
         now = self._space.clock.now()
 
         def read(connection: Connection, number: int) -> set[str]:
-            rids = {
-                rid: id for id, rid in rids_by_id(connection, number, [hit.memory.id for hit in near]).items()
-            }
+            rids = rids_by_id(connection, number, [hit.memory.id for hit in near])
             at, by_request = self._space.now_micros(), self._space.by_request
-            return {
-                rids[rid] for rid in faded_rids(connection, number, list(rids), at=at, by_request=by_request)
-            }
+            faded = faded_rids(connection, number, list(rids.values()), at=at, by_request=by_request)
+            return {id for id, rid in rids.items() if rid in faded}
 
         faded = await self._space.read(read)
         known = {gist(text) for _, text in said}

@@ -191,12 +191,7 @@ async def _vectors(space: Space, message: str, joined: str) -> Matrix | None:
     dense = space.dense
     assert dense is not None
     found = await dense.asked([message, *([] if joined == message else [joined]), *_parts_of(message)])
-    if space.candidates.contents.model is None and dense.model is not None:
-        # The first answer of some embedders tells which model it is.
-        await space.candidates.refresh()
-    dense.waiting = (
-        0 if dense.any_trouble else space.candidates.contents.count - space.candidates.contents.embedded
-    )
+    await space.candidates.note_asked()
     if found is None or not space.candidates.contents.embedded:
         return None
     return np.vstack([found[:1], found]) if joined == message else found

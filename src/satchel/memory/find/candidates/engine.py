@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from satchel.memory.find.candidates.arrays import Floats
     from satchel.memory.find.candidates.evidence import ComparedMessage, Evidence
     from satchel.memory.find.embedding import DenseArm
-    from satchel.memory.records import Mode
     from satchel.memory.store.filters import Visible, VisibleOf
     from satchel.memory.store.thread import OneThread
     from satchel.storage import Database
@@ -132,12 +131,22 @@ class Candidates:
             )
             self._refreshed = self._refreshes, models
 
+    async def note_asked(self) -> None:
+        """A question was embedded: the first answer of some embedders tells under which number the store knows them,
+        and what has no vector yet could not be compared.
+        """
+        dense = self._dense
+        if dense is None:
+            return
+        if self.contents.model is None and dense.model is not None:
+            await self.refresh()
+        dense.waiting = 0 if dense.any_trouble else self.contents.count - self.contents.embedded
+
     async def find(
         self,
         question: ParsedQuestion,
         asked: AskedWith | None,
         *,
-        mode: Mode,
         limit: int,
         then: Callable[[Connection, tuple[Ranked, ...]], T],
         visible: VisibleOf,
@@ -161,7 +170,6 @@ class Candidates:
                 index,
                 question,
                 limit=limit,
-                mode=mode,
                 vector=vector,
                 tokens=tokens,
                 only=_rows_of(read(visible), index),

@@ -19,7 +19,6 @@ from satchel.memory.find.candidates.index import BY_ASSISTANT, Index, StemScores
 from satchel.memory.find.candidates.tokens import match, weigh
 from satchel.memory.find.candidates.weights import WEIGHTS
 from satchel.memory.find.question import ParsedQuestion, closeness
-from satchel.memory.records import Mode
 from satchel.memory.store.decay import FACTORS
 from satchel.memory.text.lexicon import commonness
 
@@ -103,7 +102,6 @@ def rank(
     question: ParsedQuestion,
     *,
     limit: int,
-    mode: Mode = "hybrid",
     vector: Floats | None = None,
     tokens: TokenVectors | None = None,
     only: Any = None,
@@ -119,40 +117,34 @@ def rank(
     if not index.alive_count or limit <= 0:
         return ()
     gate = _gate(index)
-    lexical = _bm25(index, question.stems if mode != "dense" else (), gate)
+    lexical = _bm25(index, question.stems, gate)
     cosine = every = cue_cosines = None
-    if mode != "lexical" and vector is not None:
+    if vector is not None:
         cosine, every = _cosines(index, vector)
-    if mode == "hybrid" and vector is not None:
         cue_cosines = index.cue_cosines(vector[None])
     cues = None if cue_cosines is None else _cues(cue_cosines)
     rows = _union_of_arms(index, question, lexical, cosine, cues, max(_PER_ARM, limit), only)
-    if not len(rows) or (mode == "dense" and cosine is None):
+    if not len(rows):
         return ()
     gate, previous = gate[rows], index["before"][rows]
-    parts: dict[str, Any] = {}
-    if mode != "dense":
-        parts["words"] = _share_of_best(index, question.stems, lexical[rows])
-    if cosine is not None and mode == "dense":
-        parts["meaning"] = np.maximum(np.nan_to_num(cosine[rows]), 0)
-    elif cosine is not None:
+    parts: dict[str, Any] = {"words": _share_of_best(index, question.stems, lexical[rows])}
+    if cosine is not None:
         parts["meaning"] = _meaning(cosine[rows], every, index.passage_counts(rows), parts["words"])
-    if mode != "dense":
-        if tokens is not None and mode == "hybrid":
-            parts |= _token_parts(index, question, rows, previous, gate, tokens, read, parts["words"])
-        else:
-            # The share of the question's words in a question right before each row.
-            parts["echo"] = gate * _share_of_words(
-                index, question.stems, lambda stem: is_in(index.postings(stem).asked, previous)
-            )
-        own = _sum_of(parts)
-        if cues is not None:
-            parts["cue"] = cues[rows]
-        parts["session"] = gate * _session_prior(index, rows, np.maximum(own, 0))
-        parts["speaker"] = _is_speaker(index, question, rows)
-        if question.days:
-            parts["date"] = closeness(question.days, index["day"][rows])
-    scores = parts["meaning"] if mode == "dense" else np.maximum(_sum_of(parts), _MIN_SCORE)
+    if tokens is not None:
+        parts |= _token_parts(index, question, rows, previous, gate, tokens, read, parts["words"])
+    else:
+        # The share of the question's words in a question right before each row.
+        parts["echo"] = gate * _share_of_words(
+            index, question.stems, lambda stem: is_in(index.postings(stem).asked, previous)
+        )
+    own = _sum_of(parts)
+    if cues is not None:
+        parts["cue"] = cues[rows]
+    parts["session"] = gate * _session_prior(index, rows, np.maximum(own, 0))
+    parts["speaker"] = _is_speaker(index, question, rows)
+    if question.days:
+        parts["date"] = closeness(question.days, index["day"][rows])
+    scores = np.maximum(_sum_of(parts), _MIN_SCORE)
     rids = index["rid"][rows].tolist()
     multiply = factors(rids)
     values = scores * np.array([math.prod(multiply.get(rid, ())) for rid in rids], dtype=np.float32)

@@ -29,11 +29,6 @@ class ShownLine(StandingLine):
     until: date | None
     by: Literal["model", "user", "pin"]
 
-    def own_json(self) -> dict[str, Any]:
-        """See `StandingLine`."""
-        until = None if self.until is None else self.until.isoformat()
-        return {"section": self.section, "facts": [self.id], "until": until, "by": self.by}
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page(Standing[ShownLine]):

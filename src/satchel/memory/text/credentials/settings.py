@@ -16,7 +16,7 @@ from satchel.memory.text.credentials.secret import (
 )
 from satchel.memory.text.credentials.spoken import kind_of
 
-__all__ = ["NAMES", "find_settings", "is_counted"]
+__all__ = ["NAMES", "find_in_files", "find_settings", "is_counted"]
 
 NAMES: Final = (
     r"pass(?:word|wd|phrase|code|wort)|kennwort|contraseña|mot de passe|pwd|secret|api[_\-. ]?key|apikey"
@@ -31,19 +31,6 @@ _PAIR: Final = re.compile(
     r"(?P<between>\s{0,4}(?::=|=>|==?|:)\s{0,4})"
     r"(?:(?P<mark>\\{0,7}[\"'`])(?P<quoted>[^\"'`\n]{3,400}?)(?P=mark)|(?P<plain>[^\s\"'`,;(){}\[\]<>]{3,400}))",
     re.IGNORECASE,
-)
-_NAMED: Final = (
-    "pass",
-    "pwd",
-    "secret",
-    "key",
-    "token",
-    "credential",
-    "contraseñ",
-    "kennw",
-    "mot de",
-    "psk",
-    "auth",
 )
 _PREFIX: Final = re.compile(r"(?:[A-Za-z0-9]{1,30}[_\-.]){0,4}\Z")
 # In capitals, without blanks around "=", the end of a name is enough: SSHPASS=…, PGPASSWORD='…'.
@@ -89,19 +76,18 @@ _NO_VALUE: Final = re.compile(
 )
 
 
-def find_settings(text: str) -> Iterator[Secret]:
-    """The secrets in a text that are the values of names."""
+def find_in_files(text: str) -> Iterator[Secret]:
+    """The secrets in a text whose place in a line says what they are."""
     lowered = text.lower()
-    if any(word in lowered for word in _NAMED):
-        yield from _pairs(text)
-        yield from _named(text)
     for hint, pattern in (("login", _NETRC), (":", _PGPASS), ("wifi:", _WIFI)):
         if hint in lowered:
             found = (m for m in pattern.finditer(text) if not is_placeholder(m[1]))
             yield from spans("password", (m for m in found if not SAID_OF_IT.fullmatch(m[1])), 1)
 
 
-def _named(text: str) -> Iterator[Secret]:
+def find_settings(text: str) -> Iterator[Secret]:
+    """The secrets in a text that are the values of names."""
+    yield from _pairs(text)
     for match in _VARIABLE.finditer(text):
         group = match.lastgroup or "bare"
         if not is_placeholder(match[group]):

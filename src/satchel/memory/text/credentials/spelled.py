@@ -19,7 +19,7 @@ from satchel.memory.text.credentials.secret import (
 from satchel.memory.text.credentials.spoken import kind_of
 from satchel.memory.text.languages import function_words
 
-__all__ = ["find_spelled"]
+__all__ = ["find_phrases", "find_spelled"]
 
 _NAME: Final = (
     r"\b(?P<name>pass ?(?:word|phrase|code)|pwd|pw|passwd|passwort|kennwort|mot de passe|contraseña|wachtwoord|senha"
@@ -28,24 +28,6 @@ _NAME: Final = (
 )
 _OF: Final = (
     r"(?:\s+(?:for|of|to|on|at|in|für|vom|zum|bei|beim|der|pour|de|du|del|para)\s+[^\n.:;=!?]{1,40}?)?"
-)
-_HINTS: Final = (
-    "pass",
-    "pwd",
-    "pw",
-    "kennwort",
-    "mot de",
-    "contrase",
-    "wachtwoord",
-    "senha",
-    "pin",
-    "puk",
-    "geheimz",
-    "clave",
-    "cód",
-    "cod",
-    "ombina",
-    "key",
 )
 _PHRASE_HINTS: Final = ("phrase", "type", "typing", "enter")
 _IS: Final = r"\s*(?:\s(?:is|was|ist|lautet|est|es|è|is now)\s*:?|[:=])\s*"
@@ -99,11 +81,9 @@ _LOCK: Final = re.compile(
 )
 
 
-def find_spelled(text: str) -> Iterator[Secret]:
-    """The secrets in a text that are spelled out."""
+def find_phrases(text: str) -> Iterator[Secret]:
+    """The secrets in a text that are phrases, stand in a line "pass:", or open a lock."""
     lowered = text.lower()
-    if any(hint in lowered for hint in _HINTS):
-        yield from _named(text)
     if any(hint in lowered for hint in _PHRASE_HINTS):
         yield from spans("password", (m for m in _PHRASE.finditer(text) if _is_phrase(m)), "value")
     if "pass" in lowered:
@@ -113,7 +93,8 @@ def find_spelled(text: str) -> Iterator[Secret]:
     yield from spans("code", _LOCK.finditer(text), "value")
 
 
-def _named(text: str) -> Iterator[Secret]:
+def find_spelled(text: str) -> Iterator[Secret]:
+    """The secrets in a text that are spelled out, or stand on the line after their name."""
     for match in (*_IN_WORDS.finditer(text), *_BY_LETTER.finditer(text)):
         joined = "".join(char for char in match["value"] if char not in " ,-\t")
         # "code: A B C D E" are choices; letters alone are a password where the name says so.

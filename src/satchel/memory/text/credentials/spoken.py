@@ -47,9 +47,8 @@ _SPOKEN: Final = re.compile(
     rf"\b(?:(?P<what>{_WHAT})s?|(?P<elsewhere>{_ELSEWHERE}))\b{_OF}{_VERB}{_QUOTED_OR_VALUE}",
     re.IGNORECASE,
 )
-_EASTERN_WORDS: Final = ("密码", "密碼", "口令", "パスワード", "暗証番号", "비밀번호", "암호")
 _EASTERN: Final = re.compile(
-    rf"(?:{'|'.join(_EASTERN_WORDS)})(?:\s*(?:是|为|為|は|が|는|은|：|:|:|=)\s*|\s+)"
+    r"(?:密码|密碼|口令|パスワード|暗証番号|비밀번호|암호)(?:\s*(?:是|为|為|は|が|는|은|：|:|:|=)\s*|\s+)"
     r"(?P<value>[\d一二三四五六七八九零〇](?:[ -][\d一二三四五六七八九零〇]){3,11}|[!-~]{4,100})"
 )
 # "with the password X", and the verbs that go with it, have none between.
@@ -114,44 +113,18 @@ _OTHER_KEYS: Final = re.compile(
     re.IGNORECASE,
 )
 _SHORTCUT: Final = re.compile(r"(?:ctrl|alt|shift|cmd|meta|super)\b", re.IGNORECASE)
-_NAMED: Final = (
-    *(
-        "pass",
-        "login",
-        "log-in",
-        "admin",
-        "root",
-        "pwd",
-        "pw",
-        "key",
-        "token",
-        "secret",
-        "credential",
-        "code",
-        "kennwort",
-    ),
-    *_ELSEWHERE.split("|"),
-)
 _CLAUSE_END: Final = ".,;!\n"
 
 
 def find_spoken(text: str) -> Iterator[Secret]:
     """The secrets that a text names in words."""
-    lowered = text.lower()
-    if any(word in lowered for word in _NAMED):
-        yield from _named(text)
-    if any(word in text for word in _EASTERN_WORDS):
-        for match in _EASTERN.finditer(text):
-            value = match["value"].rstrip(PUNCTUATION_END)
-            is_spaced = len(value) > 4 and value[1:2] in " -" and not value.isascii()
-            is_spaced |= re.fullmatch(r"\d(?:[ -]\d)+", value) is not None
-            if is_spaced or (len(value) >= 4 and is_random(value) and not is_placeholder(value)):
-                yield Secret(
-                    kind="password", start=match.start("value"), end=match.start("value") + len(value)
-                )
-
-
-def _named(text: str) -> Iterator[Secret]:
+    for match in _EASTERN.finditer(text):
+        value = match["value"].rstrip(PUNCTUATION_END)
+        is_spaced = len(value) > 4 and value[1:2] in " -" and not value.isascii()
+        is_spaced |= re.fullmatch(r"\d(?:[ -]\d)+", value) is not None
+        if is_spaced or (len(value) >= 4 and is_random(value) and not is_placeholder(value)):
+            start = match.start("value")
+            yield Secret(kind="password", start=start, end=start + len(value))
     for match in _SPOKEN.finditer(text):
         what = match["what"] or match["elsewhere"]
         yield from _value_of(text, match, what, plain_too=match["what"] is not None)

@@ -321,26 +321,6 @@ class Circumstances:
         """Early, mid, late; a half."""
         return _changed(date, lambda span: _part(part, span))
 
-    def quarter_of(self, part: int, date: Value) -> Value:
-        """A quarter of a year that isn't named."""
-        return self.part(f"quarter{part}", date)
-
-    def half_month(self, half: int, month: int) -> Value:
-        """A half of a month that is one word with it."""
-        return self.part(f"half{half}", self.month(month))
-
-    def day_within(self, day: int, container: Value) -> Value:
-        """The 15th of next month."""
-        return self.within(self.day_of_month(day), container)
-
-    def named_day(self, weekday: int, container: Value) -> Value:
-        """A date after the abbreviation of its weekday."""
-        return self.within(self.weekday(weekday), container)
-
-    def dotted(self, weekday: int, day: int, month: int) -> Value:
-        """A weekday before a day and a month with dots ("Saturday 28.3."). Where they disagree, nothing is known."""
-        return self.within(self.weekday(weekday), self.month_day(month, day))
-
     def nth_weekday(self, nth: int, weekday: int, date: Value) -> Value:
         """The first Monday of a month or a year."""
         return _changed(date, lambda span: _nth(weekday, nth, span), least_days=28)
@@ -366,10 +346,6 @@ class Circumstances:
     def week_day(self, by: int, weekday: int) -> Value:
         """A weekday of this week, or so many weeks away."""
         return self.within(self.weekday(weekday), self.calendar("week", by=by))
-
-    def part_of_month(self, part: str) -> Value:
-        """The beginning, middle or end of the current month."""
-        return self.part(part, self.calendar("month"))
 
     # Ranges
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import date, datetime, time
 from functools import lru_cache
 from itertools import pairwise
@@ -159,38 +159,12 @@ _WIDE: Final = re.compile(r"(?<!\s)(?!\s*\n[^\S\n]*\n)\s{2,}")
 """White space of several characters; a blank line stays, which ends a clause."""
 
 
-def _resolved(text: str, said_at: datetime | date | str, locale: str) -> list[tuple[ResolvedDate, Value]]:
-    """The same as `_resolved_narrow`, however wide the white space: the signs of a language that look back at a word
-    have room for one character.
-    """
-    wide = [match.span() for match in _WIDE.finditer(text)]
-    if not wide:
-        return _resolved_narrow(text, said_at, locale)
-    removed = 0
-    places: list[int] = []  # In the narrow text, behind each run, and
-    shifts: list[int] = []  # how much further on its characters stand in the text.
-    for start, end in wide:
-        places.append(start - removed + 1)
-        removed += end - start - 1
-        shifts.append(removed)
-
-    def at(place: int) -> int:
-        return place + ([0, *shifts][bisect_right(places, place)])
-
-    def as_said(found: ResolvedDate) -> ResolvedDate:
-        start, end = at(found.offset), at(found.offset + len(found.text) - 1) + 1
-        return replace(found, text=text[start:end], offset=start)
-
-    narrow = _WIDE.sub(lambda match: "\n" if "\n" in match[0] else " ", text)
-    return [(as_said(found), value) for found, value in _resolved_narrow(narrow, said_at, locale)]
-
-
-def _resolved_narrow(
-    text: str, said_at: datetime | date | str, locale: str
-) -> list[tuple[ResolvedDate, Value]]:
+def _resolved(said: str, said_at: datetime | date | str, locale: str) -> list[tuple[ResolvedDate, Value]]:
     """The mentions in a text, and what each means before a round of a cycle is picked; None if it is part of more."""
     at, has_hour = _moment(said_at)
-    tokens = tokens_of(text)
+    # The signs of a language that look back at a word have room for one character of white space.
+    text = _WIDE.sub(lambda match: "\n" if "\n" in match[0] else " ", said)
+    tokens, tokens_said = tokens_of(text), tokens_of(said)
     mentions = _sure(text, tokens, list(_mentions(text, tokens, at, has_hour, _country(locale))))
     unclear = _unclear(tokens, mentions)
     places = [_place(phrase, text, tokens) for _, phrase in mentions]
@@ -201,15 +175,15 @@ def _resolved_narrow(
     resolved: list[tuple[ResolvedDate, Value]] = []
     before: Phrase | None = None
     for (spoken, phrase), place in zip(mentions, places, strict=True):
-        start, end = place
+        start, end = _place(phrase, said, tokens_said)
+        value: Value = phrase.value
         span = _inside(phrase, before, tokens, spoken) if before is not None else None
         if span is not None:
-            start = resolved.pop()[0].offset
+            start, value = resolved.pop()[0].offset, None
         elif phrase not in unclear:
             span = _picked(phrase.value, clauses.get(spoken), place, at.date())
         first, last = (span.first, span.last) if span is not None else (None, None)
-        value = phrase.value if start == place[0] else None
-        resolved.append((ResolvedDate(text=text[start:end], offset=start, start=first, end=last), value))
+        resolved.append((ResolvedDate(text=said[start:end], offset=start, start=first, end=last), value))
         before = phrase
     return resolved
 
