@@ -250,6 +250,17 @@ def test_the_keyboard_skips_to_the_content_and_leaves_a_menu(
     assert menu.evaluate("menu => menu.open && menu.contains(document.activeElement)")
     page.keyboard.press("Escape")
     assert menu.evaluate("menu => !menu.open && document.activeElement === menu.firstElementChild")
+    menu.locator("summary").press("Enter")
+    page.keyboard.press("Shift+Tab")
+    assert not menu.evaluate("menu => menu.open")  # it would cover what has the focus now
+    page.set_viewport_size({"width": 390, "height": 800})
+    page.get_by_role("button", name="Menu").press("Enter")
+    rail = page.locator("#rail:popover-open")
+    rail.get_by_role("button", name="Log out").focus()
+    page.keyboard.press("Tab")
+    rail.wait_for(state="detached")
+    assert page.evaluate("document.activeElement.id") == "q"
+    page.set_viewport_size({"width": 1280, "height": 800})
     # A part of the page that was replaced is still another address, which Back leaves.
     page.get_by_label("Search what was said").fill("keys")
     page.wait_for_url("**/sessions?q=keys")

@@ -165,12 +165,18 @@ if (find) document.addEventListener("keydown", (event) => {
   openSearch();
 });
 
-// Escape closes a menu, as it closes a dialog.
+// Escape closes a menu, as it closes a dialog, and so does the keyboard when it leads on: a menu covers what is below.
 document.addEventListener("keydown", (event) => {
   const menu = event.key === "Escape" && event.target.closest?.("details.menu[open]");
   if (!menu) return;
   menu.open = false;
   menu.firstElementChild.focus();
+});
+document.addEventListener("focusout", ({ target, relatedTarget }) => {
+  const menu = relatedTarget && target.closest?.("details.menu[open], #rail:popover-open");
+  if (!menu || menu.contains(relatedTarget)) return;
+  if (menu.popover) menu.hidePopover();
+  else menu.open = false;
 });
 
 // A picture of a conversation or a memory opens above the page, with a link that downloads it.
