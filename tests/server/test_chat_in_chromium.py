@@ -589,8 +589,9 @@ def test_a_button_approves_a_plan_and_the_next_message_is_sent_in_its_mode_with_
         page.locator("#files").set_input_files(picture)  # type: ignore[arg-type]
         chips = page.locator("#attached li")
         expect(chips.get_by_role("progressbar", name="Sending kite.png")).to_be_visible()
-        chips.get_by_role("button", name="Remove").click()
+        chips.get_by_role("button", name="Remove").press("Enter")
         expect(chips).to_have_count(0)
+        expect(page.locator("#attach")).to_be_focused()
         for event, data in (("paste", "clipboardData"), ("drop", "dataTransfer")):
             page.evaluate(PASTED, [event, data, b64encode(PNG).decode()])
         page.locator("#camera").set_input_files(picture)  # type: ignore[arg-type]

@@ -268,6 +268,12 @@ def test_the_keyboard_skips_to_the_content_and_leaves_a_menu(
     page.go_back()
     page.locator("#many").wait_for()
     assert wrong == []
+    # A form that was refused has the focus where it is wrong.
+    page.goto("setup")
+    page.get_by_label("Address", exact=True).fill("127.0.0.1:1")
+    page.keyboard.press("Enter")
+    page.get_by_text("cannot be reached").wait_for()
+    assert page.evaluate("document.activeElement.id") == "base_url"
 
 
 @requirement("web-pages:login:place")

@@ -124,6 +124,9 @@ export function setAddress(url, { push = false } = {}) {
 }
 addEventListener("popstate", () => { if (here() !== shown) location.reload(); });
 
+// Where a form was refused, its first field that is wrong.
+document.querySelector('[aria-invalid="true"]')?.focus();
+
 // Ctrl-K, and "/" outside of fields, search everything in a dialog: the form of the rail, and the page's results.
 const find = document.getElementById("find");
 let dialog = null;
