@@ -1037,6 +1037,7 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(12, "web-pages:chat:private", "issue 12", "A session or a message off the record leaves no memory."),
     built(12, "web-pages:chat:chromium", "issue 12", "In a real Chromium, a hostile answer, tool result and memory run nothing and ask no other server, and no page logs an error."),
     built(12, "web-pages:accessible", "issue 12", "Every page fits a window of 390 pixels, and axe finds nothing on it, light and dark."),
+    built(25, "web-pages:keyboard", "issue 25", "The keyboard alone skips to the content, opens and leaves menus, finds the focus again after what it pressed is gone, and has it where a form was refused."),
     built(12, "web-pages:chat:killed", "issue 12", "When the server is killed in the middle of an answer, the page connects to the next one by itself, with the draft kept and the turn to go on with."),
     built(12, "web-pages:voice", "issue 12", "With the Web Speech API, dictation and reading aloud show their state and say their errors; without it, nothing promises them."),
     built(12, "web-pages:chat:elsewhere", "issue 12", "A session that another process has open is shown, with what can't be done here."),

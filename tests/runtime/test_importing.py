@@ -172,6 +172,24 @@ def database(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 
 
 @requirement("sessions:imported")
+async def test_an_answer_of_gemini_keeps_its_links_tables_and_code(tmp_path: Path) -> None:
+    html = (
+        '<p>See <a href="https://moon.example/">the <i>moon</i></a>:</p><table><tr><th>a</th><th>b</th></tr>'
+        "<tr><td><code>x</code></td><td>2</td></tr></table><pre><code>y = 1</code></pre>"
+    )
+    asked = {"header": "Gemini Apps", "title": "Prompted Draw up", "time": "2025-08-01T10:00:00Z"}
+    async with opened(tmp_path, echo()) as satchel:
+        await take(
+            satchel, gemini(tmp_path / "MyActivity.json", more=[asked | {"safeHtmlItem": [{"html": html}]}])
+        )
+        [id] = [info.id for info in await satchel.sessions.list() if info.title == "Draw up"]
+        text = await shown(satchel, id)
+    assert "See [the *moon*](https://moon.example/):" in text
+    assert "\n\n| a | b |\n|---|---|\n| `x` | 2 |\n" in text
+    assert "```\ny = 1\n```" in text
+
+
+@requirement("sessions:imported")
 async def test_a_chatgpt_conversation_is_read_found_gone_on_with_and_forgotten(
     tmp_path: Path, database: str
 ) -> None:

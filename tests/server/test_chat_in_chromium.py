@@ -369,10 +369,12 @@ def test_a_call_is_approved_a_build_answered_and_a_memory_corrected_by_hand(
 
         note = page.locator(f".note[data-memory='{id}']")
         note.locator("summary").first.click()
-        note.get_by_role("button", name="Outdated").click()
+        note.get_by_role("button", name="Outdated").press("Enter")
         expect(page.locator("#told")).to_contain_text("held until now")
         expect(note).to_have_class(re.compile("past"))
-        page.locator("#told").get_by_role("button", name="Undo").click()
+        undo = page.locator("#told").get_by_role("button", name="Undo")
+        expect(undo).to_be_focused()  # with the keyboard, the next thing to press
+        undo.press("Enter")
         expect(page.locator("#told")).to_contain_text("It holds again.")
         assert world.call(memory.get, id).valid_to is None
         note.get_by_role("button", name="Forget").click()
@@ -587,8 +589,9 @@ def test_a_button_approves_a_plan_and_the_next_message_is_sent_in_its_mode_with_
         page.locator("#files").set_input_files(picture)  # type: ignore[arg-type]
         chips = page.locator("#attached li")
         expect(chips.get_by_role("progressbar", name="Sending kite.png")).to_be_visible()
-        chips.get_by_role("button", name="Remove").click()
+        chips.get_by_role("button", name="Remove").press("Enter")
         expect(chips).to_have_count(0)
+        expect(page.locator("#attach")).to_be_focused()
         for event, data in (("paste", "clipboardData"), ("drop", "dataTransfer")):
             page.evaluate(PASTED, [event, data, b64encode(PNG).decode()])
         page.locator("#camera").set_input_files(picture)  # type: ignore[arg-type]
@@ -607,7 +610,7 @@ def test_a_button_approves_a_plan_and_the_next_message_is_sent_in_its_mode_with_
         expect(viewer).to_have_count(0)
 
 
-@requirement("web-pages:chat")
+@requirement("web-pages:chat", "web-pages:keyboard")
 def test_a_turn_is_stopped_on_the_page_on_which_its_conversation_began(
     chromium: Browser, world: World
 ) -> None:
@@ -619,9 +622,12 @@ def test_a_turn_is_stopped_on_the_page_on_which_its_conversation_began(
         write(page, "Say something hostile")
         expect(said_in(page, 1)).to_contain_text("document.title")
         expect(page.get_by_label("Message", exact=True)).to_have_value("")
-        page.locator("#stop").click()
+        page.locator("#stop").press("Enter")
         expect(page.locator("#turn-1")).to_have_attribute("data-over", "true")
         expect(page.locator("#stop")).to_be_hidden()
+        expect(
+            page.get_by_label("Message", exact=True)
+        ).to_be_focused()  # the button that had the focus is gone
     world.held.go_on.set()
 
 

@@ -26,6 +26,7 @@ from satchel.models import Call, Reply, ScriptedModel
 from satchel.models.port import Retrying
 from satchel.server import open_sessions
 from satchel.server.pages.assets import asset_url
+from satchel.sessions import SessionInfo
 from tests.capabilities.world import draft, register
 from tests.requirements import requirement
 from tests.server.browsers import at, browser, open_page, read, said, send, words_of
@@ -424,6 +425,31 @@ def test_a_message_is_answered_again_and_said_otherwise_in_branches_that_lead_to
         made = program.post(f"/api/sessions/{path[6:]}/branches", json={"turn": 3})
         assert (made.status_code, made.json()["branch_of"], made.json()["turns"]) == (201, path[6:], 2)
         assert program.post(f"/api/sessions/{path[6:]}/branches", json={"turn": 9}).status_code == 404
+
+
+@requirement("sessions:branches")
+def test_a_page_that_is_opened_while_its_turn_begins_shows_it_once_and_leaves_the_field_empty(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with browser(world) as client, world.client() as program:
+        path = begin(client, "Which beans climb?")
+        wait_until_over(client, path)
+        place = "/chat/" + program.post(f"/api/sessions/{path[6:]}/branches", json={"turn": 1}).json()["id"]
+        page = open_page(client, place)
+        assert page.get_element_by_id("message").text == "Which beans climb?"
+        assert len(page.find_class("branches")) == 1
+        before: SessionInfo = world.call(world.satchel.sessions.info, place[6:])
+        send(client, page, place, {"message": "Which peas climb?"})
+        wait_until_over(client, place)
+
+        async def read_before(_id: str) -> SessionInfo:
+            """What a page has read when the turn begins."""
+            return before
+
+        monkeypatch.setattr(world.satchel.sessions, "info", read_before)
+        page = open_page(client, place)
+        assert page.get_element_by_id("message").text is None
+        assert len(page.find_class("branches")) == 1
 
 
 def versions_beside(client: httpx2.Client, path: str, *, turn: int = 2) -> dict[str, str]:

@@ -20,12 +20,12 @@ _BEFORE: Final = {
     "p": "\n\n",
     "br": "\n",
     "li": "\n- ",
+    "table": "\n",
     "tr": "\n",
     "pre": "\n\n```\n",
-    "strong": "**",
-    "b": "**",
 } | {f"h{level}": "\n\n" + "#" * level + " " for level in range(1, 7)}
-_AFTER: Final = {"pre": "\n```\n", "strong": "**", "b": "**", "td": " ", "th": " "}
+_AFTER: Final = {"pre": "\n```\n", "tr": "|"}
+_AROUND: Final = {"strong": "**", "b": "**", "em": "*", "i": "*", "code": "`"}
 
 
 def is_activity(found: Mapping[str, Any]) -> bool:
@@ -85,12 +85,36 @@ class _Words(HTMLParser):
     def __init__(self) -> None:
         super().__init__()
         self.words: list[str] = []
+        self._link: str | None = None
+        self._is_code = False
+        self._columns: int | None = None  # of a table, until its first row has ended
 
-    def handle_starttag(self, tag: str, attrs: object) -> None:
-        self.words.append(_BEFORE.get(tag, ""))
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self._is_code = self._is_code or tag == "pre"
+        self.words.append(_BEFORE.get(tag) or self._around(tag))
+        if tag == "table":
+            self._columns = 0
+        elif tag in ("td", "th"):
+            self.words.append("| ")
+            self._columns = self._columns + 1 if self._columns is not None else None
+        elif tag == "a" and (link := dict(attrs).get("href")):
+            self._link = link
+            self.words.append("[")
 
     def handle_endtag(self, tag: str) -> None:
-        self.words.append(_AFTER.get(tag, ""))
+        self.words.append(_AFTER.get(tag) or self._around(tag))
+        self._is_code = self._is_code and tag != "pre"
+        if tag in ("td", "th"):
+            self.words.append(" ")
+        elif tag == "tr" and self._columns:
+            self.words.append("\n" + "|---" * self._columns + "|")
+            self._columns = None
+        elif tag == "a" and self._link:
+            self.words.append(f"]({self._link})")
+            self._link = None
+
+    def _around(self, tag: str) -> str:
+        return "" if self._is_code else _AROUND.get(tag, "")
 
     def handle_data(self, data: str) -> None:
         self.words.append(data)

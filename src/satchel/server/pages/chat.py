@@ -128,6 +128,7 @@ async def show(
     numbers = sorted(transcript.turns)
     shown = [n for n in numbers if n >= first] if first is not None else numbers[-_TURNS_ON_PAGE:]
     turns = [transcript.turns[number] for number in shown]
+    next_turn = numbers[-1] + 1 if numbers else 1  # by what is shown: a turn may have begun since `info`
     return await page(
         request,
         "chat.html",
@@ -144,7 +145,8 @@ async def show(
         first_seq=turns[0].after_seq if turns and shown[0] > numbers[0] else 0,
         is_running=transcript.is_running and where != "nobody",
         versions=versions(info, family),
-        draft=await _draft(service, info),
+        next_turn=next_turn,
+        draft=await _draft(service, info) if (where, next_turn) == ("nobody", info.branch_turn) else "",
         is_private=info.private,
         project=service.satchel.home.projects.get(info.project),
         projects=[one for one in service.satchel.home.projects.all() if not one.archived],
@@ -153,9 +155,7 @@ async def show(
 
 
 async def _draft(service: Service, info: SessionInfo) -> str:
-    """The message in whose place a branch goes on, until something is said in it."""
-    if not info.branch_of or info.turns >= info.branch_turn:
-        return ""
+    """The message in whose place a branch goes on."""
     try:
         return (await said_at(service.satchel, info.branch_of, info.branch_turn))[0]
     except NotFound:

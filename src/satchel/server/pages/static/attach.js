@@ -48,7 +48,7 @@ export function attaching(composer, say) {
     const sent = document.createElement("progress");
     sent.setAttribute("aria-label", `Sending ${file.name}`);
     const request = new XMLHttpRequest(); // fetch does not say how much has gone out
-    away.addEventListener("click", () => { chip.remove(); request.abort(); });
+    away.addEventListener("click", () => { chip.remove(); request.abort(); composer.querySelector("#attach").focus(); });
     chip.append(name, sent, away);
     chip.setAttribute("aria-busy", "true");
     list.append(chip);

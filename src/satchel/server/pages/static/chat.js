@@ -2,7 +2,7 @@
 // Without it the page works by its forms.
 
 import { attaching } from "./attach.js";
-import { formToken, inPlace, logInAgain, notice } from "./page.js";
+import { formToken, inPlace, logInAgain, notice, setAddress } from "./page.js";
 import { dictate, speak } from "./voice.js";
 
 const turns = document.getElementById("turns");
@@ -184,7 +184,9 @@ async function refreshAround() {
 }
 
 function showRunning(where = "here") {
+  const hadFocus = document.activeElement === stopButton;
   stopButton.hidden = !running || where === "elsewhere";
+  if (hadFocus && stopButton.hidden) message.focus({ preventScroll: true });
   sendButton.title = running ? "It waits for the end of this turn" : "";
   sendButton.classList.toggle("first", !running);
   turns.dataset.running = running;
@@ -374,7 +376,7 @@ function begun(said) {
   stopButton.formNoValidate = true;  // an empty field is no reason not to stop
   stopButton.setAttribute("formaction", inPlace(`/chat/${session}/stop`));
   document.getElementById("first-run")?.remove();
-  history.replaceState(null, "", inPlace(`/chat/${session}`));
+  setAddress(inPlace(`/chat/${session}`));
   const box = composer.querySelector("[name=private]");
   if (box?.checked) box.disabled = true;
   if (!document.getElementById("elsewhere")) {
@@ -403,7 +405,7 @@ if (new URLSearchParams(location.search).has("shared") && navigator.serviceWorke
   });
   navigator.serviceWorker.startMessages();
   navigator.serviceWorker.ready.then((worker) => worker.active.postMessage("shared"));
-  history.replaceState(null, "", inPlace("/"));
+  setAddress(inPlace("/"));
 }
 
 async function send(text, { shows = true } = {}) {
@@ -491,7 +493,9 @@ document.addEventListener("submit", async (event) => {
     tell(notice(error instanceof TypeError ? "Satchel does not answer." : error.message));
   } finally {
     buttons.forEach((each) => { each.disabled = false; });
-    if (form.matches("[data-ask]")) focusField();      // a button that can't be pressed has lost the focus
+    // A button that can't be pressed has lost the focus.
+    if (document.activeElement === document.body) (told.querySelector("button") ?? event.submitter)?.focus({ preventScroll: true });
+    focusField();
   }
 });
 

@@ -40,7 +40,7 @@ export async function swap(url, selector, { method = "GET", body = null, push = 
     const sayings = page.querySelector("#sayings");
     if (sayings && sayings.childElementCount && !fresh.contains(sayings)) announce(...sayings.children);
     document.title = page.title || document.title;
-    if (push && method === "GET") history.pushState(null, "", answer.url);
+    if (push && method === "GET") setAddress(answer.url, { push });
     document.dispatchEvent(new CustomEvent("swapped", { detail: { target: document.querySelector(selector) } }));
   } catch (error) {
     if (error.name !== "AbortError") announce(notice("Satchel does not answer. Is the server running?"));
@@ -115,7 +115,17 @@ document.addEventListener("input", (event) => {
   waiting = setTimeout(() => form.requestSubmit(), 250);
 });
 
-addEventListener("popstate", () => location.reload());
+// Back and forward lead to another page in the same document; a link to a part of this one, to the same.
+const here = () => location.pathname + location.search;
+let shown = here();
+export function setAddress(url, { push = false } = {}) {
+  history[push ? "pushState" : "replaceState"](null, "", url);
+  shown = here();
+}
+addEventListener("popstate", () => { if (here() !== shown) location.reload(); });
+
+// Where a form was refused, its first field that is wrong.
+document.querySelector('[aria-invalid="true"]')?.focus();
 
 // Ctrl-K, and "/" outside of fields, search everything in a dialog: the form of the rail, and the page's results.
 const find = document.getElementById("find");
@@ -156,6 +166,20 @@ if (find) document.addEventListener("keydown", (event) => {
   if (event.defaultPrevented || (document.querySelector("dialog[open]") && !dialog?.open)) return;
   event.preventDefault();
   openSearch();
+});
+
+// Escape closes a menu, as it closes a dialog, and so does the keyboard when it leads on: a menu covers what is below.
+document.addEventListener("keydown", (event) => {
+  const menu = event.key === "Escape" && event.target.closest?.("details.menu[open]");
+  if (!menu) return;
+  menu.open = false;
+  menu.firstElementChild.focus();
+});
+document.addEventListener("focusout", ({ target, relatedTarget }) => {
+  const menu = relatedTarget && target.closest?.("details.menu[open], #rail:popover-open");
+  if (!menu || menu.contains(relatedTarget)) return;
+  if (menu.popover) menu.hidePopover();
+  else menu.open = false;
 });
 
 // A picture of a conversation or a memory opens above the page, with a link that downloads it.
