@@ -33,7 +33,11 @@ from satchel.sandbox.apart import argv
 __all__ = ["Copy", "Original"]
 
 _NUMBER: Final = 4
-"""Bytes of what is asked of the original, and of its answer: 0 for a new copy, else the copy that has been ended."""
+"""Bytes of what is asked of the original, and of its answer: 0 for a new copy, which is answered with its number; else
+whether the copy of this number has ended, which is answered with the number, with 0 if it runs, or with `_UNKNOWN`.
+"""
+_UNKNOWN: Final = 1
+"""It is the copy of an original that has died, or was asked about before."""
 _LOOK_S: Final = 0.05
 
 
@@ -50,7 +54,7 @@ class Copy:
 
     @property
     def has_ended(self) -> bool:
-        """Whether it is there no more."""
+        """Whether it is there no more, or doesn't listen any more to be ended."""
         # Nobody can read what is written. Where a child of the copy's could, Linux knows better.
         reader = select.poll()
         try:
@@ -79,12 +83,8 @@ class Original:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def load(self) -> None:
-        """Start it, if it doesn't run, without waiting for it.
-
-        Raises:
-            SandboxError: It could not be started.
-        """
-        with self._lock:
+        """Start it, if it doesn't run, without waiting for it. Why it can't be, `start` says."""
+        with self._lock, suppress(OSError):
             self._ensure()
 
     def start(
@@ -138,18 +138,23 @@ class Original:
     def end(self, copy: Copy, *, wait_s: float) -> None:
         """End a copy: with SIGTERM, and with SIGKILL where that isn't enough in time."""
         give_up_s = time.monotonic() + wait_s
-        # The number of one that has ended stays its own until the original is asked below, unless that has died.
         with suppress(ProcessLookupError):
-            if not copy.has_ended:
+            if not self._is_over(copy):
                 os.kill(copy.pid, signal.SIGTERM)
-            while not copy.has_ended:
+            while not self._is_over(copy):
                 if time.monotonic() > give_up_s:
                     os.kill(copy.pid, signal.SIGKILL)
-                    break
                 time.sleep(_LOOK_S)
-        with self._lock, suppress(OSError):  # if the original has died, the system does it
-            self._ask(copy.pid)
         copy.stdin.close()
+
+    def _is_over(self, copy: Copy) -> bool:
+        """Whether a copy has ended. As long as this says no, its number is no other process's."""
+        with self._lock:
+            try:
+                answer = self._ask(copy.pid)
+            except OSError:
+                answer = _UNKNOWN
+        return has_ended(copy.pid) if answer == _UNKNOWN else answer == copy.pid
 
     def close(self) -> None:
         """End the original; copies stay."""
@@ -216,9 +221,10 @@ def _wait_for_orders() -> list[int]:
             for fd in fds:
                 os.close(fd)
         else:
-            pid = int.from_bytes(number)
-            with suppress(ChildProcessError):
-                os.waitpid(pid, 0)
+            try:
+                pid, _ = os.waitpid(int.from_bytes(number), os.WNOHANG)
+            except ChildProcessError:
+                pid = _UNKNOWN
         orders.sendall(pid.to_bytes(_NUMBER))
 
 
