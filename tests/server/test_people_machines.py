@@ -127,7 +127,6 @@ def test_a_process_that_starts_while_its_database_is_away_waits_for_it(server: S
             until(lambda: answer.done() or "Waiting for it" in log.read_text())
             administrator.execute(allow("true"))
             assert answer.result().status_code == 200
-        house.run("user", "remove", "away_ann", "--yes")
 
 
 def _away_is_not_nobody(other: Household) -> None:
