@@ -821,6 +821,7 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(22, "people:apart:browsers", "issue 22 §2", "A browser's cookie and place lead to the home of the person who logged in, and to no other."),
     built(22, "people:passkeys", "issue 22 §2", "People add passkeys and log in with them, by a maintained library; one that was removed, a replayed answer and another's challenge let nobody in."),
     built(22, "people:login", "issue 22 §2", "People log in with a name and a password, which is kept as a hash; guessing is slowed, and another password logs every browser out."),
+    built(22, "people:copies", "issue 22 §2", "A person's process neither loads the program nor keeps it in memory once more: it is a copy of one that was told no secret, whose memory the person's own commands can't read."),
     built(22, "people:killed", "issue 22 §2", "A person's process and the front door start again after they were killed, and nobody has to log in again."),
     built(22, "people:quota", "issue 22 §2", "The administrator limits a person's money and disk, which the person's settings can't change."),
     built(22, "people:stream", "issue 22 §2", "Streams, uploads and downloads pass through the front door as they come."),

@@ -20,6 +20,7 @@ import os
 import pwd
 import random
 import re
+import resource
 import secrets
 import shutil
 import signal
@@ -30,13 +31,14 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
+from statistics import median
 from typing import Any, Final
 
 import anyio
@@ -51,7 +53,7 @@ from tests.cli.conftest import serving
 from tests.cli.programs import said_to, speaks
 from tests.models.loopback import Answer, Asked, as_json
 from tests.postgresql import _programs
-from tests.server.household import reachable_python
+from tests.server.household import children_of, reachable_python
 from tests.server.world import events_in
 
 WORD: Final = re.compile(r"[a-z]\d\d\dm\d{5}")
@@ -76,6 +78,7 @@ _WORDS: Final = [
     "harbour",
     "hill",
 ]
+_PSS: Final = re.compile(r"^Pss: +(\d+) kB", re.MULTILINE)
 _CONVERSATIONS: Final = 2
 _THINKS_S: Final = (1.0, 4.0)
 _SHARE: Final = 5
@@ -156,19 +159,24 @@ class Machine:
             self.process.wait()
 
     def processes(self) -> dict[int, str]:
-        """What runs on the machine, by what it is: supervisor, door, person or worker."""
+        """What runs on the machine, by what it is: supervisor, door, original, person or worker."""
         assert self.process is not None
         found: dict[int, str] = {}
-        waiting = [self.process.pid]
+        waiting = [(self.process.pid, "")]
         while waiting:
-            pid = waiting.pop()
+            pid, parent = waiting.pop()
             with suppress(OSError):
                 command = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-                is_ours = b"satchel" in command
-                kind = "supervisor" if not is_ours else "worker" if b"serve" not in command else "door"
-                found[pid] = "person" if b"--fd" in command else kind
-                for each in Path(f"/proc/{pid}/task").glob("*/children"):
-                    waiting += [int(child) for child in each.read_text().split()]
+                kind = "person" if parent == "original" else "supervisor"
+                for word, of_it in (
+                    (b"worker", "worker"),
+                    (b"serve", "door"),
+                    (b"satchel.sandbox.original", "original"),
+                ):
+                    if word in command and kind == "supervisor":
+                        kind = of_it
+                found[pid] = kind
+                waiting += [(child, kind) for child in children_of(pid)]
         return found
 
     def is_up(self) -> bool:
@@ -199,8 +207,11 @@ class Postgres:
 
     def control(self, what: str) -> None:
         # Only processes die here, so nothing has to reach the disk; of 50 databases, that takes a slow one minutes.
+        # So it stops as if killed, too, in the midst of everything: an orderly end would wait for the disk as well.
         options = f"-p {self.port} -c unix_socket_directories= -c max_connections=2000 -c fsync=off"
-        self._run("pg_ctl", "-w", "-t", "300", "-m", "fast", "-o", options, "-l", self._folder / "log", what)
+        self._run(
+            "pg_ctl", "-w", "-t", "300", "-m", "immediate", "-o", options, "-l", self._folder / "log", what
+        )
 
     def url(self, database: str) -> str:
         return f"postgresql://satchel:{self.password}@127.0.0.1:{self.port}/{database}"
@@ -387,7 +398,7 @@ class Fleet:
         asker = self.command_line.process
         if asker is not None and asker.poll() is None:
             running.append((asker.pid, "command line"))
-        order = ("person", "worker", "command line") * 5 + ("door",)
+        order = ("person", "worker", "command line") * 5 + ("original", "door")
         for kind in (order[number % len(order)], "person"):
             if pids := [pid for pid, each in running if each == kind]:
                 with suppress(ProcessLookupError):
@@ -477,9 +488,28 @@ def run(made: Fleet, *, seconds: float, every_s: float, seed: int) -> str:
     return f"{min(loads):.0f} to {max(loads):.0f}"
 
 
-def settle(made: Fleet) -> None:
-    """Let each machine take in what its processes left behind when they were killed."""
-    for machine in made.machines:
+def cost(machine: Machine) -> str:
+    """What the processes of people took until now that have done nothing but start."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run([machine.python, "-c", "pass"], check=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    bare_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    took_s, memory_mb = [], 0.0
+    for pid, kind in machine.processes().items():
+        if kind == "person":
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+            took_s.append((int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK"))
+        if kind != "supervisor" and (found := _PSS.search(Path(f"/proc/{pid}/smaps_rollup").read_text())):
+            memory_mb += int(found[1]) / 1024
+    return (
+        f"The start of a person's process took {median(took_s):.2f} s of CPU, python -c pass {bare_s:.3f} s. "
+        f"A door with {len(took_s)} people has {memory_mb:.0f} MB (PSS)."
+    )
+
+
+def settle(made: Fleet, machines: Sequence[Machine]) -> None:
+    """Have everybody's process started, which takes in what one before it left behind when it was killed."""
+    for machine in machines:
         wait(machine.is_up, "a door doesn't come up again")
 
         def visit(user: User, machine: Machine) -> None:
@@ -591,6 +621,10 @@ def main() -> None:
     say = partial(print, flush=True)
     with fleet(given.folder, given.people, given.seed, apart=apart) as made:
         say(f"{given.people} people at two doors, {'in namespaces' if apart else 'in one namespace'}.")
+        settle(made, made.machines[:1])
+        say(cost(made.machines[0]))
+        if not given.seconds:
+            return
         load = run(made, seconds=given.seconds, every_s=given.every, seed=given.seed)
         said = [one for user in made.users for one in user.said]
         acknowledged = [one for one in said if one.is_acknowledged]
@@ -607,7 +641,7 @@ def main() -> None:
             )
         for what, times in sorted(sum((user.problems for user in made.users), Counter()).items()):
             say(f"  {times} times: {what}")
-        settle(made)
+        settle(made, made.machines)
         wrong = compare(made)
         for each in wrong:
             say(f"! {each}")

@@ -130,10 +130,15 @@ class Household:
         return client.post("/login", data=fields, headers={"origin": self.url, "accept": HTML})
 
     def processes(self) -> list[int]:
-        """The processes of people that this front door has started."""
+        """The processes of people of this front door."""
         assert self.door is not None
-        children = Path(f"/proc/{self.door.pid}/task").glob("*/children")
-        return [int(pid) for each in children for pid in each.read_text().split()]
+        return [pid for original in children_of(self.door.pid) for pid in children_of(original)]
+
+
+def children_of(pid: int) -> list[int]:
+    """The processes that a process started, of those that run or haven't been asked for how they ended."""
+    children = Path(f"/proc/{pid}/task").glob("*/children")
+    return [int(child) for each in children for child in each.read_text().split()]
 
 
 @contextmanager

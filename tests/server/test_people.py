@@ -31,7 +31,7 @@ from satchel.storage.roles import add_role, drop_role
 from tests.postgresql import server_of
 from tests.requirements import requirement
 from tests.server.browsers import HTML, read, words_of
-from tests.server.household import IS_ROOT, Household, household
+from tests.server.household import IS_ROOT, Household, children_of, household
 from tests.server.world import World, chat, events_in, text_of
 
 SECRET = "marzipan-7431"
@@ -224,6 +224,33 @@ def test_what_was_killed_starts_again_and_browsers_stay_logged_in(house: Househo
         assert "blue tin" in ann.get("/api/memories").text
         if house.url.endswith(f":{port}"):
             assert "blue tin" in browser.get(f"{place}/memories").text
+
+
+@requirement("people:copies", "people:killed")
+def test_peoples_processes_are_copies_of_one_that_knows_no_secret(house: Household) -> None:
+    with house.program("ann") as ann, house.program("bob") as bob:
+        for each in (ann, bob):
+            assert each.get("/api/memories").status_code == 200
+        assert house.door is not None
+        (original,) = children_of(house.door.pid)
+        copies = house.processes()
+        assert len(copies) >= 2
+        for pid in copies:
+            environ = Path(f"/proc/{pid}/environ")
+            assert b"SATCHEL_" not in environ.read_bytes()
+            # Not the person's, whose commands therefore can't read what their Satchel knows.
+            assert environ.stat().st_uid == os.geteuid()
+        owners = {Path(f"/proc/{pid}").stat().st_uid for pid in copies}
+        assert len(owners) == (len(copies) if IS_ROOT else 1)
+
+        os.kill(original, signal.SIGKILL)
+        # Those that run stay, and one that ends is started from another.
+        assert ann.get("/api/memories").status_code == 200
+        assert all(not has_ended(pid) for pid in copies)
+        house.run("user", "password", "bob", stdin="a fourth password")
+        house.passwords["bob"] = "a fourth password"
+        assert bob.get("/api/memories").status_code == 200
+        assert len(house.processes()) == 1
 
 
 @requirement("people:quota")

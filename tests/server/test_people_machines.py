@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import signal
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -101,6 +104,29 @@ def test_two_front_doors_serve_the_same_people(server: Server) -> None:
             ]
             assert People(house.home, url).get("mach_ann").number == number + 1
             other.run("user", "remove", "mach_ann", "--yes")
+
+
+@requirement("people:killed")
+def test_a_process_that_starts_while_its_database_is_away_waits_for_it(server: Server) -> None:
+    url = server.database("away")
+    with household(SATCHEL_DATABASE=url) as house:
+        house.add("away_ann")
+        house.start()
+        with (
+            house.program("away_ann") as ann,
+            psycopg.connect(url, autocommit=True) as administrator,
+            ThreadPoolExecutor(1) as pool,
+        ):
+            id = chat(ann, "The heron.")[-1].data["sessionId"]
+            allow = "ALTER DATABASE satchel_away_ann ALLOW_CONNECTIONS {}".format
+            administrator.execute(allow("false"))
+            for pid in house.processes():
+                os.kill(pid, signal.SIGKILL)
+            log = house.home / "logs/away_ann.log"
+            answer = pool.submit(ann.get, f"/api/sessions/{id}")
+            until(lambda: answer.done() or "Waiting for it" in log.read_text())
+            administrator.execute(allow("true"))
+            assert answer.result().status_code == 200
 
 
 def _away_is_not_nobody(other: Household) -> None:

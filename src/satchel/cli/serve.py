@@ -19,9 +19,9 @@ from satchel.cli.opening import opened, tell_choice
 from satchel.cli.output import is_terminal, tell
 from satchel.cli.settings import read_settings
 from satchel.config import Settings
-from satchel.errors import StorageUnwritable
+from satchel.errors import StorageUnreachable, StorageUnwritable
 from satchel.runtime.person_homes import has_people
-from satchel.runtime.serving import Serving, login_link, serving
+from satchel.runtime.serving import Serving, await_database, login_link, serving
 
 
 @click.command()
@@ -67,6 +67,7 @@ def serve(
         from satchel.server.listening import FrontDoorSocket, serve_people  # noqa: PLC0415
         from satchel.server.listening import serve as serve_http  # noqa: PLC0415
 
+        await await_database(settings, tell)
         if fd is None and has_people(settings):
             await serve_people(settings, tell=tell, inherited=listener)
             return None
@@ -77,6 +78,8 @@ def serve(
         )
         async with opened(settings) as satchel, anyio.create_task_group() as group:
             if given is not None:
+                if settings.database and not satchel.sessions.is_shared:
+                    raise StorageUnreachable("The database is away. The front door starts this again.")
                 group.start_soon(_end_with_stdin)
             await tell_choice(satchel)
             left = await serve_http(

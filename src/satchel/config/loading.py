@@ -74,6 +74,12 @@ def prepare_libraries() -> None:
             _GIVEN.add(name)
 
 
+def replace_environ(environ: Mapping[str, str]) -> None:
+    """Take another environment, in a process that becomes another one's. Libraries stay configured."""
+    os.environ.clear()
+    os.environ.update(environ)
+
+
 def process_environ() -> dict[str, str]:
     """A copy of this process's environment, for a program to pass to `load`."""
     return {name: value for name, value in os.environ.items() if name not in _GIVEN}

@@ -640,7 +640,7 @@ class ServerSettings:
     people_at_once: int = setting(
         20,
         "With several people (`satchel user`): how many of their processes run at a time. Each takes about "
-        "150 MB. If one more is needed, the one that was idle for the longest time ends.",
+        "40 MB, without an embedding model. If one more is needed, the one that was idle for the longest time ends.",
         low=1,
         high=10_000,
     )

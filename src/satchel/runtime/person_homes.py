@@ -27,6 +27,7 @@ from satchel.storage import is_server
 from satchel.storage.copies import is_in_use
 
 __all__ = [
+    "PASSED",
     "add_person",
     "back_up_person",
     "environ_of",
@@ -54,7 +55,7 @@ test -s "$0" || (umask 077; head -c 32 /dev/urandom >"$0")
 od -An -v -tx1 "$0"
 """
 """With the person's rights: it may be a link."""
-_PASSED: Final = (
+PASSED: Final = (
     "PATH", "LANG", "LANGUAGE", "LC_ALL", "LC_CTYPE", "TZ", "VIRTUAL_ENV", "SSL_CERT_FILE", "SSL_CERT_DIR",
     "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy",
 )  # fmt: skip
@@ -278,7 +279,7 @@ def leave_server(settings: Settings) -> None:
 def environ_of(settings: Settings, person: Person) -> dict[str, str]:
     """The whole environment of a person's programs. What a variable sets, no file of the person's can change."""
     folder, given = folder_of(settings.home, person), settings.environ
-    passed = {name: given[name] for name in (*_PASSED, *BASE_URL_VARIABLES.values()) if name in given}
+    passed = {name: given[name] for name in (*PASSED, *BASE_URL_VARIABLES.values()) if name in given}
     passed |= {
         name: value
         for name, value in given.items()

@@ -16,17 +16,19 @@ import anyio
 import anyio.to_thread
 import httpx2
 
+from satchel import version
 from satchel.clock import Clock
 from satchel.config import Settings
 from satchel.config.home import ensure_home
 from satchel.errors import ConfigError, ServerUnavailable, StorageError
-from satchel.processes import has_ended
 from satchel.runtime.people import People, Person
-from satchel.runtime.person_homes import environ_of, folder_of, settle
-from satchel.sandbox.apart import ApartProcess, end_apart, start_apart
+from satchel.runtime.person_homes import PASSED, environ_of, folder_of, settle
+from satchel.sandbox.original import Copy, Original
 
 __all__ = ["PersonProcess", "PersonProcesses"]
 
+_MODULES: Final = ("satchel.cli.serve", "satchel.server.listening", "psycopg")
+"""What loads nearly all that a person's process needs."""
 _BACKLOG: Final = 128
 _MOST_PATH_BYTES: Final = 100
 """Of a Unix socket's address, which the kernel limits to 108, on other systems 104."""
@@ -56,7 +58,7 @@ class PersonProcess:
     """
 
     person: Person
-    process: ApartProcess[bytes]
+    process: Copy
     token: str
     client: httpx2.AsyncClient
     path: Path
@@ -68,11 +70,6 @@ class PersonProcess:
     def used(self) -> None:
         """Note that it was asked or said something."""
         self.used_s = self.clock.monotonic_s()
-
-    @property
-    def has_ended(self) -> bool:
-        """Whether it is there no more."""
-        return self.process.poll() is not None or has_ended(self.process.pid)
 
 
 @dataclass(slots=True)
@@ -88,11 +85,17 @@ class PersonProcesses:
     people: People
     clock: Clock
     url: str
+    _original: Original = field(init=False)
     _running: dict[str, PersonProcess] = field(default_factory=dict)
     _locks: dict[str, anyio.Lock] = field(default_factory=dict)
     _room: anyio.Lock = field(default_factory=anyio.Lock)
     _reading: anyio.Lock = field(default_factory=anyio.Lock)
     _read_s: float = -math.inf
+
+    def __post_init__(self) -> None:
+        given = self.settings.environ
+        environ = {name: given[name] for name in PASSED if name in given}
+        self._original = Original(_MODULES, environ, Path(version.__file__))
 
     @asynccontextmanager
     async def use(self, person: Person) -> AsyncIterator[PersonProcess]:
@@ -104,7 +107,12 @@ class PersonProcesses:
         """
         async with self._locks.setdefault(person.name, anyio.Lock()):
             found = self._running.get(person.name)
-            if found is None or found.has_ended or found.ends or _needs(found.person) != _needs(person):
+            if (
+                found is None
+                or found.process.has_ended
+                or found.ends
+                or _needs(found.person) != _needs(person)
+            ):
                 if found is not None:
                     await self._end(found)
                 found = await self._started(person)
@@ -117,6 +125,7 @@ class PersonProcesses:
 
     async def sweep(self) -> None:
         """End what is idle, what died, and those of people who leave or have a new password; until it is cancelled."""
+        await anyio.to_thread.run_sync(self._original.load)  # so that the first who come don't wait for it
         while True:
             await anyio.sleep(_LOOK_S)
             with suppress(StorageError):
@@ -125,7 +134,7 @@ class PersonProcesses:
             for one in list(self._running.values()):
                 now = known.get(one.person.name)
                 is_idle = not one.open and self.clock.monotonic_s() - one.used_s > idle_s
-                leaves = now is None or now.leaving or now.stamp != one.person.stamp or one.has_ended
+                leaves = now is None or now.leaving or now.stamp != one.person.stamp or one.process.has_ended
                 if leaves or (is_idle and not await self._is_working(one)):
                     await self._end(one)
 
@@ -145,6 +154,7 @@ class PersonProcesses:
         async with anyio.create_task_group() as group:
             for one in list(self._running.values()):
                 group.start_soon(self._end, one)
+        self._original.close()
 
     async def _started(self, person: Person) -> PersonProcess:
         give_up_s = self.clock.monotonic_s() + _AGAIN_S
@@ -178,8 +188,8 @@ class PersonProcesses:
             listener.bind(str(path))
             listener.listen(_BACKLOG)
             start = partial(
-                start_apart,
-                ("satchel", "serve", "--fd", str(listener.fileno()), "--url", self.url),
+                self._original.start,
+                ("satchel", "serve", "--url", self.url, "--fd"),
                 cwd=folder_of(self.settings.home, person),
                 environ=environ_of(self.settings, person) | self._hosts(),
                 log=self._log(person),
@@ -268,7 +278,7 @@ class PersonProcesses:
     async def _end(self, one: PersonProcess) -> None:
         one.ends = True
         with anyio.CancelScope(shield=True):
-            await anyio.to_thread.run_sync(partial(end_apart, one.process, wait_s=_STOP_S))
+            await anyio.to_thread.run_sync(partial(self._original.end, one.process, wait_s=_STOP_S))
             await one.client.aclose()
             if self._running.get(one.person.name) is one:
                 del self._running[one.person.name]

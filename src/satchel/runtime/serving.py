@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from satchel.config.home import ensure_home, locked_folder, replace_file
 from satchel.config.locks import FileLock, held
-from satchel.errors import ConfigError, StorageUnwritable, UsageError
+from satchel.errors import ConfigError, SatchelError, StorageUnreachable, StorageUnwritable, UsageError
 from satchel.version import __version__
+
+if TYPE_CHECKING:
+    from satchel.config import Settings
 
 __all__ = [
     "DOOR_FILE",
@@ -20,6 +23,7 @@ __all__ = [
     "SERVE_FILE",
     "TOKEN_FILE",
     "Serving",
+    "await_database",
     "announced",
     "ensure_token",
     "login_link",
@@ -34,6 +38,8 @@ DOOR_FILE = "door.json"
 HOOKS_FILE = "agents/serve.json"
 """Of the server that hooks of other agents start for themselves; no other program asks it."""
 
+_AWAY_S = 60.0
+_LOOK_S = 0.5
 _TOKEN_BYTES = 32
 _FEWEST_TOKEN_CHARS = 20
 """The minimum length of a token that the user wrote: shorter ones could be guessed."""
@@ -124,6 +130,36 @@ def announced(home: Path, url: str, *, file: str = SERVE_FILE) -> Iterator[None]
         yield
     finally:
         lock.release()
+
+
+async def await_database(settings: Settings, tell: Callable[[str], None]) -> None:
+    """Wait for a database on a server that is away, for a minute at most, as turns do. A server that starts
+    without it doesn't use it later.
+    """
+    # Imported on demand, as above.
+    import anyio.to_thread  # noqa: PLC0415
+
+    from satchel.storage import is_server  # noqa: PLC0415
+
+    where = settings.database_location
+    if not is_server(where):
+        return
+    from satchel.storage.postgresql import look  # noqa: PLC0415 - the driver takes 0.3 s of CPU
+
+    has_said = False
+    with anyio.move_on_after(_AWAY_S):
+        while True:
+            try:
+                await anyio.to_thread.run_sync(look, str(where))
+            except StorageUnreachable as error:
+                if not has_said:
+                    tell(f"{error} Waiting for it, for {_AWAY_S:g} s at most.")
+                    has_said = True
+                await anyio.sleep(_LOOK_S)
+            except SatchelError:
+                return  # which opening it says
+            else:
+                return
 
 
 def serving(home: Path, *, file: str = SERVE_FILE) -> Serving | None:

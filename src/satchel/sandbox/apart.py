@@ -1,4 +1,4 @@
-"""Starts Satchel for one of several people: as a process with a user id of its own where that is possible."""
+"""Runs commands for one of several people: with a user id of their own where that is possible."""
 
 from __future__ import annotations
 
@@ -10,66 +10,14 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from satchel.errors import SandboxError
 
-__all__ = ["ApartProcess", "end_all_of", "end_apart", "remove_tree", "run_apart", "start_apart"]
-
-ApartProcess = subprocess.Popen
+__all__ = ["argv", "end_all_of", "remove_tree", "run_apart"]
 
 _RUN_S: Final = 600
 _GONE_S: Final = 5.0
-
-
-def start_apart(
-    arguments: Sequence[str],
-    *,
-    cwd: Path,
-    environ: Mapping[str, str],
-    log: Path,
-    uid: int | None,
-    fd: int,
-    first_line: str,
-) -> ApartProcess[bytes]:
-    """Start a command of Satchel that ends when its stdin does, so also when this process is killed.
-
-    Args:
-        arguments: The command, such as ("satchel", "serve").
-        cwd: Its working folder, entered with this process's rights: none that its user could replace by a link.
-        environ: Its whole environment.
-        log: What it prints is appended here, to a file that is opened with this process's rights.
-        uid: Its user and group; None keeps those of this process.
-        fd: A descriptor that it inherits under the same number.
-        first_line: What it reads first from stdin, where no list of processes shows it.
-
-    Raises:
-        SandboxError: It could not be started.
-    """
-    try:
-        log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-        try:
-            started = subprocess.Popen(
-                _argv(arguments),
-                cwd=cwd,
-                env=dict(environ),
-                stdin=subprocess.PIPE,
-                stdout=output,
-                stderr=output,
-                pass_fds=(fd,),
-                start_new_session=True,
-                **_user(uid),
-            )
-        finally:
-            os.close(output)
-        assert started.stdin is not None
-        with suppress(BrokenPipeError):  # it has ended, which its status tells
-            started.stdin.write(f"{first_line}\n".encode())
-            started.stdin.flush()
-    except (OSError, ValueError, subprocess.SubprocessError) as error:
-        raise SandboxError(f"{cwd.name}'s Satchel could not be started: {error}.") from error
-    return started
 
 
 def run_apart(
@@ -85,9 +33,9 @@ def run_apart(
 
     Args:
         arguments: The module, or with `is_module` false the program, and what it is given.
-        cwd: As for `start_apart`.
-        environ: As for `start_apart`.
-        uid: As for `start_apart`.
+        cwd: Its working folder, entered with this process's rights: none that its user could replace by a link.
+        environ: Its whole environment.
+        uid: Its user and group; None keeps those of this process.
         is_module: See `arguments`.
         limit_s: How long it may take; None is as long as it likes.
 
@@ -96,7 +44,7 @@ def run_apart(
     """
     try:
         done = subprocess.run(
-            _argv(arguments) if is_module else list(arguments),
+            argv(arguments) if is_module else list(arguments),
             cwd=cwd,
             env=dict(environ),
             stdin=subprocess.DEVNULL,
@@ -106,7 +54,10 @@ def run_apart(
             timeout=limit_s,
             check=False,
             start_new_session=True,  # no way to the administrator's terminal
-            **_user(uid),
+            umask=0o077,
+            user=uid,
+            group=uid,
+            extra_groups=None if uid is None else (),
         )
     except (OSError, ValueError, subprocess.SubprocessError) as error:
         raise SandboxError(f"{arguments[0]} could not be run: {error}.") from error
@@ -130,19 +81,6 @@ def remove_tree(path: Path) -> None:
     )
     if code:
         raise SandboxError(f"{path} can't be removed: {said[-300:]}")
-
-
-def end_apart(started: ApartProcess[bytes], *, wait_s: float) -> None:
-    """End a process that `start_apart` started: with SIGTERM, and with SIGKILL where that isn't enough in time."""
-    started.terminate()
-    try:
-        started.wait(wait_s)
-    except subprocess.TimeoutExpired:
-        started.kill()
-        started.wait()
-    if started.stdin is not None:
-        with suppress(OSError):
-            started.stdin.close()
 
 
 def end_all_of(uid: int) -> None:
@@ -175,10 +113,7 @@ def _processes_of(uid: int) -> list[int]:
     return found
 
 
-def _argv(arguments: Sequence[str]) -> list[str]:
+def argv(arguments: Sequence[str]) -> list[str]:
+    """What runs a module of Satchel."""
     # -P, -s: the folder where it starts and HOME hold files of the person, which must not be taken for modules.
     return [sys.executable, "-P", "-s", "-m", *arguments]
-
-
-def _user(uid: int | None) -> dict[str, Any]:
-    return {"umask": 0o077, **({} if uid is None else {"user": uid, "group": uid, "extra_groups": ()})}

@@ -216,7 +216,7 @@ def create_app(satchel: Satchel, *, token: str) -> App:
     for router in plugged:
         api.include_router(router)
     api.router.routes.append(Route("/mcp", McpEndpoint(satchel, service.stopping)))
-    api.state.passing_on = PassingOn(satchel, api)
+    api.state.passing_on = PassingOn(service, api)
     api.state.kept = Kept.of(satchel)
     api.router.routes += messages.others.routes
     api.add_exception_handler(SatchelError, _failed)

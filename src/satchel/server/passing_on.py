@@ -20,20 +20,23 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Scope
 
 from satchel.errors import SatchelError, SessionInUse
-from satchel.runtime import Satchel
 from satchel.server.browser_access import as_passed_on, browser_of, place_of, replayed
 from satchel.server.gate import log_defect
 from satchel.server.problems import DEFECT, PROBLEM_TYPE, problem_body
+from satchel.server.service import Service
+from satchel.server.turn_stream import begun_elsewhere
 from satchel.sessions import PassedOn
 
 if TYPE_CHECKING:
     from cryptography.fernet import Fernet
 
-__all__ = ["PassingOn", "passed_after"]
+__all__ = ["BEGUN", "PassingOn", "is_passed_on", "passed_after"]
 
 _PASSED: Final = "satchel.passed"
-_PATHS: Final = ("/api/sessions/", "/chat/")
-"""Below these, answers are short. A turn that is streamed stays where it was asked for."""
+_PATHS: Final = ("/api/sessions/", "/chat/", "/api/chat")
+"""Below these, answers are short. A turn that is streamed stays where it was asked for, but for that of /api/chat."""
+BEGUN: Final = 202
+"""The status of an answer that only says which turn has begun: what `begun_elsewhere` is called with."""
 
 
 def passed_after(scope: Scope) -> int | None:
@@ -42,16 +45,21 @@ def passed_after(scope: Scope) -> int | None:
     return found
 
 
+def is_passed_on(scope: Scope) -> bool:
+    """Whether another server passed this request on, so that its answer has to be short."""
+    return _PASSED in scope
+
+
 @dataclass(frozen=True)
 class PassingOn:
     """Passes requests on to other servers, and carries out theirs.
 
     Attributes:
-        satchel: Has the conversations.
+        service: Has the conversations.
         routes: The application behind the gate.
     """
 
-    satchel: Satchel
+    service: Service
     routes: ASGIApp
 
     async def answer(self, request: Request, error: SatchelError) -> Response | None:
@@ -76,10 +84,13 @@ class PassingOn:
             "place": place_of(scope),
             "body": base64.b64encode(await request.body()).decode(),
         }
-        given = await self.satchel.sessions.pass_on(error.served, self._sealed(asked))
-        if given is None:  # it was given up there meanwhile, so that it can be opened here
-            return _response(await self._answered(asked, None))
-        return _response(self._opened(given))
+        given = await self.service.satchel.sessions.pass_on(error.served, self._sealed(asked))
+        # None: it was given up there meanwhile, so that it can be opened here.
+        answer = self._opened(given) if given is not None else await self._answered(asked, None)
+        if answer["status"] == BEGUN:
+            begun = json.loads(base64.b64decode(answer["body"]))
+            return self.service.stream(begun_elsewhere(self.service, **begun))
+        return _response(answer)
 
     async def carry_out(self, passed: PassedOn) -> None:
         """Carry out a request of another server.
@@ -88,7 +99,7 @@ class PassingOn:
             StorageError: The answer could not be stored.
         """
         answer = await self._answered(self._opened(passed.content), passed.last_seq)
-        await self.satchel.sessions.answer_passed(passed.number, self._sealed(answer))
+        await self.service.satchel.sessions.answer_passed(passed.number, self._sealed(answer))
 
     async def _answered(self, asked: Mapping[str, Any], last_seq: int | None) -> Mapping[str, Any]:
         scope: Scope = {
@@ -126,7 +137,7 @@ class PassingOn:
     def _box(self) -> Fernet:
         from cryptography.fernet import Fernet  # noqa: PLC0415 - most homes have one server
 
-        return Fernet(base64.urlsafe_b64encode(self.satchel.home.shared_key("requests")))
+        return Fernet(base64.urlsafe_b64encode(self.service.satchel.home.shared_key("requests")))
 
     def _sealed(self, content: Mapping[str, Any]) -> bytes:
         return self._box.encrypt(json.dumps(content).encode())

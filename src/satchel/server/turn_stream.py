@@ -37,6 +37,7 @@ from satchel.runtime import Satchel, Session
 from satchel.runtime.build_answers import Heard
 from satchel.runtime.turns import RunningTurn, memories_to_json
 from satchel.server.problems import problem_of
+from satchel.server.service import Service
 from satchel.server.streams import ServerEvent
 from satchel.sessions.view import LastWords, Part, Said, SessionView, ToolCall
 
@@ -47,6 +48,8 @@ _INTERRUPTED: Final = (
     "The server stopped during this turn. To resume it: POST /api/sessions/ID/resume"
     " - or send the next message."
 )
+
+_TAKEN_BACK: Final = "The message was taken back."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +99,38 @@ async def begun_events(session_id: str, running: RunningTurn) -> AsyncGenerator[
             async for event in events:
                 yield event
     else:
-        yield _Translator(start).response(result.status, "The message was taken back.")
+        yield _Translator(start).response(result.status, _TAKEN_BACK)
+
+
+async def begun_elsewhere(
+    service: Service, session_id: str, after: int, waited: str
+) -> AsyncGenerator[ServerEvent, None]:
+    """The same for a turn that another server has begun, from the log.
+
+    Args:
+        service: Has the log.
+        session_id: The full id.
+        after: The number of a record before its first one.
+        waited: The id of the message that waits in line; "" if it doesn't.
+    """
+    if waited:
+        yield ServerEvent(name="waiting", data={"sessionId": session_id, "id": waited})
+    start = TurnPosition(session_id=session_id, first=after, seq=after)
+    async with aclosing(_written(service.satchel, session_id, after)) as records:
+        async for record in records:
+            match record.event:
+                case TurnStart(turn=turn, inbox=inbox) if not waited or waited in inbox:
+                    start = TurnPosition(session_id=session_id, first=record.seq - 1, seq=record.seq - 1)
+                    async with aclosing(resumed_events(service, start, turn)) as events:
+                        async for event in events:
+                            yield event
+                    return
+                case MessageTakenBack(id=id) if id == waited:
+                    yield _Translator(start).response("cancelled", _TAKEN_BACK)
+                    return
+                case _:
+                    pass
+    yield _Translator(start).response("interrupted", _INTERRUPTED)
 
 
 async def heard_events(session: Session, heard: Heard) -> AsyncGenerator[ServerEvent, None]:
@@ -126,6 +160,16 @@ async def turn_events(
             return
     if not translator.has_ended and translator.view.turn.number:
         yield translator.response("interrupted", _INTERRUPTED)
+
+
+def resumed_events(
+    service: Service, place: TurnPosition, turn: int | None
+) -> AsyncGenerator[ServerEvent, None]:
+    """The events of a turn after a place, wherever it runs or ran. Errors as of `logged_turn`."""
+    for running in service.sessions.turns_of(place.session_id):
+        if running.number == turn:
+            return turn_events(running.records(place.first), start=place)
+    return turn_events(logged_turn(service.satchel, place), start=place)
 
 
 async def logged_turn(satchel: Satchel, place: TurnPosition) -> AsyncGenerator[Record, None]:
@@ -158,6 +202,20 @@ async def logged_turn(satchel: Satchel, place: TurnPosition) -> AsyncGenerator[R
                 yield record
             if isinstance(record.event, TurnEnd) and turn:
                 return
+
+
+async def _written(satchel: Satchel, id: str, after: int) -> AsyncGenerator[Record, None]:
+    """The records of a session after one, as they are written, as long as somebody has it open."""
+    while True:
+        is_open = await satchel.sessions.writer(id) is not None
+        page = await satchel.sessions.records(id, after_seq=after, limit=_PAGE)
+        for record in page:
+            after = record.seq
+            yield record
+        if not page:
+            if not is_open:
+                return
+            await anyio.sleep(_LOOK_S)
 
 
 @dataclass(slots=True)

@@ -14,11 +14,12 @@ from satchel.runtime import Session
 from satchel.runtime.build_answers import hear_line
 from satchel.runtime.turns import is_busy
 from satchel.server.json_answers import JsonAnswer
+from satchel.server.passing_on import BEGUN, is_passed_on
 from satchel.server.routes.documented import STREAMS, api_router
 from satchel.server.service import Serves, Service
 from satchel.server.shapes import Attachment, ChatRequest
 from satchel.server.streams import EventStream
-from satchel.server.turn_stream import TurnPosition, begun_events, heard_events, logged_turn, turn_events
+from satchel.server.turn_stream import TurnPosition, begun_events, heard_events, resumed_events
 
 router = api_router(tags=["conversations"])
 
@@ -32,6 +33,7 @@ _FIRST: Final = 20
 async def chat(
     service: Serves,
     request: ChatRequest,
+    asked: Request,
     last_event_id: Annotated[
         str | None, Header(description="Resumes the stream of a turn after this event, and begins none.")
     ] = None,
@@ -74,6 +76,10 @@ async def chat(
             files=[file.block() for file in request.attachments],
         )
         service.sessions.follow_turn(session, running, interactive=request.interactive)
+    if is_passed_on(asked.scope):  # the other server follows it in the log
+        waited = running.waited if running.waits else ""
+        begun = {"session_id": session.id, "after": running.after_seq, "waited": waited}
+        return JsonAnswer(begun, status_code=BEGUN)
     return service.stream(begun_events(session.id, running))
 
 
@@ -112,7 +118,4 @@ async def _resumed(service: Service, place: TurnPosition) -> Response:
     if not first:
         raise NotFound(f"Session {place.session_id} has no event after {place.first}.")
     turn = next((record.event.turn for record in first if isinstance(record.event, TurnStart)), None)
-    for running in service.sessions.turns_of(place.session_id):
-        if running.number == turn:
-            return service.stream(turn_events(running.records(place.first), start=place))
-    return service.stream(turn_events(logged_turn(service.satchel, place), start=place))
+    return service.stream(resumed_events(service, place, turn))
