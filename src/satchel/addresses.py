@@ -11,8 +11,6 @@ from urllib.parse import unquote
 
 import anyio
 
-__all__ = ["DEFAULT_PORTS", "Resolve", "ascii_host", "host_and_port", "is_public", "resolve_name"]
-
 DEFAULT_PORTS = {"http": 80, "https": 443}
 _HOST = re.compile(r"[a-z0-9_-]+(\.[a-z0-9_-]+)*")
 _NUMERIC_HOST = re.compile(r"[0-9a-fx]+(\.[0-9a-fx]+){0,3}")

@@ -6,8 +6,6 @@ import time
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Protocol
 
-__all__ = ["Clock", "ManualClock", "SystemClock", "in_zone_of", "local_day"]
-
 
 def local_day(at: datetime) -> str:
     """The day that budgets, usage and records of calls count by, as "2026-11-21": in the zone of the time."""

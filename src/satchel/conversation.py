@@ -44,8 +44,6 @@ from satchel.messages import (
 )
 from satchel.spacing import FORGOTTEN, without_lines
 
-__all__ = ["INTERRUPTED", "QUESTIONS", "Conversation", "NewestTurn"]
-
 QUESTIONS = frozenset(("query", "keywords"))
 """Fields of a call that say what to look for. Where that led to a memory, they are forgotten with it."""
 

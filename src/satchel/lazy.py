@@ -9,8 +9,6 @@ from functools import cache
 from importlib import import_module
 from typing import Any
 
-__all__ = ["on_demand"]
-
 
 def on_demand(package: str) -> Callable[[str], Any]:
     """Create a module-level `__getattr__` (PEP 562) for a package. Its names are those that it imports for type

@@ -8,31 +8,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, TypeAlias
 
-__all__ = [
-    "Block",
-    "FileBlock",
-    "Message",
-    "Origin",
-    "Role",
-    "StopReason",
-    "TextBlock",
-    "ThinkingBlock",
-    "ToolResultBlock",
-    "ToolUseBlock",
-    "Usage",
-    "block_from_json",
-    "block_to_json",
-    "clean_text",
-    "file_from_json",
-    "message_from_json",
-    "message_to_json",
-    "size_of_message",
-    "size_of_text",
-    "text_of",
-    "usage_from_json",
-    "usage_to_json",
-]
-
 Role: TypeAlias = Literal["user", "assistant"]
 Origin: TypeAlias = Literal["said", "memory", "notice", "context"]
 """Where a text block comes from: a person or a model said it, memory surfaced it, Satchel or another program has

@@ -10,8 +10,6 @@ from functools import cache
 from pathlib import PurePath
 from typing import Any
 
-__all__ = ["as_json", "encodable", "json_in", "storable"]
-
 
 def as_json(value: object) -> Any:
     """A value as plain JSON data: dataclasses and mappings as objects, sequences as lists, times in ISO 8601."""

@@ -7,8 +7,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-__all__ = ["has_ended"]
-
 _EXITING: Final = 0x4
 """`PF_EXITING` of Linux: it is set before the kernel closes the files of a process and releases its locks."""
 

@@ -14,8 +14,6 @@ from collections.abc import Collection, Iterable, Iterator
 from functools import cached_property
 from typing import Final
 
-__all__ = ["FORGOTTEN", "Finder", "is_unseen", "normal_form", "without_lines"]
-
 FORGOTTEN: Final = "[forgotten]"
 """Stands where words were forgotten."""
 

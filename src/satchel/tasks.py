@@ -8,8 +8,6 @@ from contextlib import asynccontextmanager
 import anyio
 from anyio.abc import TaskGroup
 
-__all__ = ["background_tasks"]
-
 
 @asynccontextmanager
 async def background_tasks() -> AsyncIterator[TaskGroup]:

@@ -7,8 +7,6 @@ import sys
 from typing import Final
 from unicodedata import east_asian_width
 
-__all__ = ["LINE_CHARS", "counted", "cut_text", "install_extra", "one_line", "without_overwritten"]
-
 LINE_CHARS = 400
 """A face cuts lines to its own width; this bounds what it has to look at."""
 

@@ -12,8 +12,6 @@ from satchel.builder.queue import BuildQueue
 from satchel.builder.records import EARNED, Build
 from satchel.clock import Clock
 
-__all__ = ["LaidAside", "QuestionOutcome", "Asking", "consent_id", "is_consent", "is_yes"]
-
 _LOOK_S: Final = 0.3
 """How often the database is asked for an answer: one short read. The user, who has just answered, should not wait."""
 

@@ -57,8 +57,6 @@ from satchel.sessions import Journal, SessionStore
 from satchel.tools import Decision, PlannedCall, ToolResult
 from satchel.version import __version__
 
-__all__ = ["Builder"]
-
 _log = logging.getLogger(__name__)
 
 _DURABLE: Final = (TurnStart, TurnResumed, Action, FinalEvent, TurnEnd, Compaction)

@@ -18,8 +18,6 @@ from satchel.config.home import replacing
 from satchel.errors import StorageUnwritable
 from satchel.storage import Database
 
-__all__ = ["earned_from", "forget_proposals", "forget_words", "sessions_of_builds"]
-
 _FORGOTTEN: Final = "What it came of is forgotten."
 
 

@@ -15,8 +15,6 @@ from dbos import DBOS, DBOSConfig, SetWorkflowID
 
 from satchel.storage.jobs import jobs_engine
 
-__all__ = ["BuildJobs"]
-
 _APPLICATION_VERSION: Final = "builds-1"
 """Not a hash of the code, which is DBOS's default: after an upgrade, jobs of the version before have to go on."""
 _QUEUE: Final = "builds"

@@ -36,8 +36,6 @@ from satchel.clock import Clock
 from satchel.errors import NotFound, UsageError
 from satchel.storage import Database, Prepared
 
-__all__ = ["BuildQueue"]
-
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MOST_TEXT = 20_000
 """Characters of one message: as many as an entry of a session's inbox may have."""

@@ -9,20 +9,6 @@ from typing import Any, Final, Literal, TypeAlias
 
 from satchel.plain import as_json
 
-__all__ = [
-    "CANCELLED",
-    "DECLINED",
-    "EARNED",
-    "ENDED",
-    "Build",
-    "BuildKind",
-    "BuildMessage",
-    "BuildStatus",
-    "Direction",
-    "MessageType",
-    "message_to_json",
-]
-
 BuildStatus: TypeAlias = Literal["queued", "running", "waiting", "active", "proposed", "failed"]
 """A "waiting" one goes on when the user has answered. The last three are final: how a build ended, where "active" and
 "proposed" are the state of the version that was registered."""

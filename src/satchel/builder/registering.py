@@ -18,8 +18,6 @@ from satchel.capabilities.package import Draft, draft_of
 from satchel.capabilities.records import Access, Provenance
 from satchel.errors import UsageError
 
-__all__ = ["RegisteredVersion", "Registering"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegisteredVersion:

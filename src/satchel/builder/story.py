@@ -7,8 +7,6 @@ import re
 from satchel.conversation import Conversation
 from satchel.events import Action, Assistant, Event, Observation, Record, TurnEnd, TurnStart
 
-__all__ = ["Story", "late_answer_mark"]
-
 _LATE = re.compile(r"\[Late answer to ([^\]]+)\]")
 
 

@@ -15,8 +15,6 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-__all__ = ["build_messages", "builds", "metadata"]
-
 metadata = MetaData()
 
 # SQLite numbers rows by itself only where the key is declared INTEGER.

@@ -13,18 +13,6 @@ from satchel.builder.story import late_answer_mark
 from satchel.capabilities.records import Capability, Wanted
 from satchel.config import BuilderSettings
 
-__all__ = [
-    "GO_ON",
-    "NOT_FINISHED",
-    "adopt_task",
-    "answers_text",
-    "build_task",
-    "earned_task",
-    "gave_up",
-    "repair_task",
-    "system_prompt",
-]
-
 GO_ON: Final = (
     "The program was stopped while you worked. The working folder is as you left it; look at it if you are not sure. "
     "Go on."

@@ -22,8 +22,6 @@ from satchel.errors import NotFound, UsageError
 from satchel.sandbox.port import CommandResult, Status
 from satchel.tools import Effect, Tool, ToolContext, ToolResult, function_tool
 
-__all__ = ["BuildTools"]
-
 _MOST_TIMEOUT_S: Final = 120
 _QUESTION_MARGIN_S: Final = 30.0
 _REGISTER_TIMEOUT_S: Final = 300.0

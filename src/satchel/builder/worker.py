@@ -18,8 +18,6 @@ from satchel.sandbox.detached import work_lock
 if TYPE_CHECKING:
     from satchel.builder.jobs import BuildJobs
 
-__all__ = ["WORKER", "BuildWorker", "WorkerReport"]
-
 WORKER: Final = "worker"
 """The name of the lock that one process of a home holds; the kernel releases it when the process dies."""
 _LOOK_S: Final = 0.5

@@ -23,8 +23,6 @@ from satchel.sandbox.port import (
     SessionSpec,
 )
 
-__all__ = ["Workshop", "wanted_packages"]
-
 REQUIREMENTS: Final = "requirements.txt"
 _MOST_REQUIREMENTS: Final = 16_000
 _INSTALLERS: Final = (

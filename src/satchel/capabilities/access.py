@@ -8,8 +8,6 @@ from collections.abc import Sequence
 from satchel.capabilities.records import MCP, MODEL, Access
 from satchel.sandbox.port import Network
 
-__all__ = ["approval_text", "is_private", "network_of", "sentences"]
-
 
 def sentences(access: Access, *, name: str = "It") -> tuple[str, ...]:
     """One sentence for each thing that a capability may reach. `name` is their subject."""

@@ -12,8 +12,6 @@ from satchel.errors import Refused
 from satchel.tools.box import host_covers
 from satchel.tools.patterns import matcher
 
-__all__ = ["Allowances", "Rules", "no_rules"]
-
 _OWN = "cap_"
 """Only rules for tools that begin with this say what capabilities may reach; hosts of `bash` or `*` are not theirs."""
 

@@ -12,8 +12,6 @@ from typing import Final
 from satchel.capabilities.package import LINK, SKILL
 from satchel.errors import UsageError
 
-__all__ = ["pack", "unpack"]
-
 _MAX_ENTRIES: Final = 200
 _MAX_FILE: Final = 1_000_000
 _MAX_TOTAL: Final = 4_000_000

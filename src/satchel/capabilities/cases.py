@@ -30,8 +30,6 @@ from satchel.errors import UsageError
 from satchel.plain import as_json, encodable
 from satchel.tools.input_schema import InputSchema, check_schema
 
-__all__ = ["Case", "CaseResult", "judge", "parse_cases", "result_to_json"]
-
 _MAX_CASES: Final = 50
 _MAX_LINE: Final = 64 * 1024
 """Bytes of one case: an input of a few pages."""

@@ -74,8 +74,6 @@ from satchel.errors import NotFound, Refused, SatchelError, StorageError, Storag
 from satchel.plain import encodable
 from satchel.storage import Database, Prepared
 
-__all__ = ["Catalogue", "Checkout", "Staged"]
-
 T = TypeVar("T")
 
 _log = logging.getLogger(__name__)

@@ -28,8 +28,6 @@ from satchel.clock import Clock
 from satchel.errors import NotFound, UsageError
 from satchel.tools.box import host_covers
 
-__all__ = ["Registrar", "Registration", "Tested"]
-
 _TOTAL_S: Final = 240.0
 """For all cases of a version: fifty that take as long as a slow web page."""
 _MOST_TRACEBACK: Final = 1_500

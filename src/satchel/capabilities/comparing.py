@@ -5,8 +5,6 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping
 
-__all__ = ["difference"]
-
 
 def difference(before: Mapping[str, bytes], after: Mapping[str, bytes], *, names: tuple[str, str]) -> str:
     """A unified diff of all files, by path; "" if they are the same. `names` are what both are called in the headings,

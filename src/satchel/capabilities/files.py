@@ -20,8 +20,6 @@ from satchel.errors import StorageUnwritable, UsageError
 from satchel.tools import ToolContext
 from satchel.tools.builtin.fence import Fence, Place
 
-__all__ = ["FileReader", "as_typed", "below", "content_of", "given_files", "in_session"]
-
 FileReader: TypeAlias = Callable[[str], bytes]
 """Reads the file that a call names, in a thread. Raises a `SatchelError` if it may not be read, or can't."""
 

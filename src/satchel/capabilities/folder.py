@@ -15,15 +15,6 @@ from satchel.capabilities.package import LINK, SKILL
 from satchel.config.home import sync_folder
 from satchel.errors import StorageError, StorageUnwritable, UsageError
 
-__all__ = [
-    "STAGING",
-    "discard",
-    "read_folder",
-    "replace_folder",
-    "version_folder",
-    "write_folder",
-]
-
 STAGING: Final = ".staging-"
 """How the names of folders begin that are being written."""
 _MAX_FILES: Final = 200

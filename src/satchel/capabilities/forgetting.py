@@ -7,8 +7,6 @@ from sqlalchemy import update
 from satchel.capabilities.tables import capability_runs
 from satchel.storage import Database
 
-__all__ = ["forget_inputs"]
-
 
 async def forget_inputs(database: Database) -> None:
     """Empty what the records of runs keep of failed runs, their inputs and errors. Called when the user has something

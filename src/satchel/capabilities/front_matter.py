@@ -16,8 +16,6 @@ from typing import Any, Final, TypeAlias
 
 from satchel.errors import UsageError
 
-__all__ = ["FrontMatter", "front_fields", "parse_front_matter"]
-
 Value: TypeAlias = "str | list[Value] | dict[str, Value]"
 
 MOST_NAME: Final = 64

@@ -20,8 +20,6 @@ from satchel.capabilities.records import Wanted, check_name
 from satchel.errors import StorageError, StorageUnwritable, UsageError
 from satchel.plain import json_in
 
-__all__ = ["Given", "given_of", "has_given", "keep_given", "kept_given"]
-
 _KEPT: Final = "given.zip"
 """In a capability's folder: the files as the user gave them, out of the Builder's reach."""
 _MORE: Final = ("output_schema", "tags", "hosts", "secrets", "state", "limits")

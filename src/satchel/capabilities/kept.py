@@ -33,8 +33,6 @@ from satchel.capabilities.tables import (
 from satchel.config.home import ensure_home, replace_file, sync_folder
 from satchel.errors import SatchelError
 
-__all__ = ["NO_RUNS", "Returned", "is_behind", "keep", "take_back"]
-
 _log = logging.getLogger(__name__)
 
 _RECORD: Final = "record.json"

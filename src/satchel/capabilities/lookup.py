@@ -25,8 +25,6 @@ from satchel.storage import Database
 if TYPE_CHECKING:
     from satchel.models.port import Vectors
 
-__all__ = ["FoundCapability", "Lookup"]
-
 _WORD: Final = re.compile(r"[^\W_]+")
 _LEADS: Final = re.compile(r"([^\W_]+)[\W_]+(?:in)?to[\W_]+([^\W_]+)")
 _SAME_WORDS: Final = 0.75

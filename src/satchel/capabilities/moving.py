@@ -33,8 +33,6 @@ from satchel.capabilities.package import (
 from satchel.capabilities.records import Access, Capability, Provenance, Wanted, skill_name
 from satchel.errors import NotFound, StorageError, StorageUnwritable, UsageError
 
-__all__ = ["Mover", "Review"]
-
 _WAITS: Final = "It was imported and waits for your review."
 _MAX_ARCHIVE: Final = 8_000_000
 """Bytes of a zip archive that is read: twice what a capability may have."""

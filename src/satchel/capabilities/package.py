@@ -29,20 +29,6 @@ from satchel.capabilities.records import MODEL, Access, Provenance, check_name, 
 from satchel.errors import UsageError
 from satchel.tools.input_schema import check_schema
 
-__all__ = [
-    "CASES",
-    "CODE",
-    "LINK",
-    "MANIFEST",
-    "REQUIREMENTS",
-    "SKILL",
-    "Draft",
-    "Manifest",
-    "Package",
-    "make_package",
-    "read_package",
-]
-
 SKILL: Final = "SKILL.md"
 LINK: Final = "RUN.md"
 CODE: Final = "main.py"

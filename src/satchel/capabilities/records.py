@@ -12,26 +12,6 @@ from typing import Any, Final, Literal, TypeAlias
 from satchel.errors import UsageError
 from satchel.plain import as_json
 
-__all__ = [
-    "Access",
-    "Capability",
-    "CapabilityStatus",
-    "Provenance",
-    "Reliability",
-    "Requested",
-    "Run",
-    "Version",
-    "VersionStatus",
-    "Wanted",
-    "capability_to_json",
-    "check_name",
-    "is_called",
-    "run_to_json",
-    "skill_name",
-    "tool_name",
-    "version_to_json",
-]
-
 CapabilityStatus: TypeAlias = Literal["building", "proposed", "active", "failed", "disabled"]
 VersionStatus: TypeAlias = Literal["ready", "proposed", "failed"]
 

@@ -40,20 +40,6 @@ from satchel.sandbox.port import (
 )
 from satchel.tools.input_schema import InputSchema
 
-__all__ = [
-    "BACKGROUND_WALL_S",
-    "MOST_WALL_S",
-    "LayerMaker",
-    "NotTried",
-    "Outcome",
-    "OutsideCalls",
-    "Runner",
-    "Secrets",
-    "counted_by",
-    "not_active",
-    "outcome_to_json",
-]
-
 MOST_WALL_S: Final = 180.0
 BACKGROUND_WALL_S: Final = 900.0
 """The limit of a call in the background, whatever the manifest says."""

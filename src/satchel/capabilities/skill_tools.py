@@ -24,8 +24,6 @@ from satchel.tools.kept import keep_seen
 from satchel.tools.paths import Places
 from satchel.tools.port import Annotations, Tool, ToolContext, ToolResult
 
-__all__ = ["DISPLAY", "SkillTools"]
-
 _MOST_WALL_S: Final = 180.0
 _PREPARATION_S: Final = 120.0
 """What a call may take beyond the run: packages may have to be installed first."""

@@ -21,8 +21,6 @@ from satchel.capabilities.front_matter import FrontMatter, parse_front_matter
 from satchel.errors import NotFound, UsageError
 from satchel.tools.visible import hidden_in, visible
 
-__all__ = ["Skill", "SkillFolder", "SkillOrigin", "SkillProblem", "Skills"]
-
 SkillOrigin: TypeAlias = Literal["user", "project"]
 
 DOCUMENT: Final = "SKILL.md"

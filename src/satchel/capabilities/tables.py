@@ -17,16 +17,6 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-__all__ = [
-    "capabilities",
-    "capability_approvals",
-    "capability_changes",
-    "capability_runs",
-    "capability_vectors",
-    "capability_versions",
-    "metadata",
-]
-
 metadata = MetaData()
 
 # SQLite numbers rows by itself only where the key is declared INTEGER.

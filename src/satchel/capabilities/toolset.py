@@ -34,8 +34,6 @@ from satchel.tools.kept import keep_seen
 from satchel.tools.port import Annotations, Effect, Redirect, Tool, ToolContext, ToolResult, ToolSpec
 from satchel.wording import cut_text, one_line
 
-__all__ = ["DISPLAYS", "CapabilityTools", "Documents", "OwnTool"]
-
 _PREPARATION_S: Final = 120.0
 """What a call may take beyond the run itself: packages may have to be installed first."""
 _LINES_CHARS: Final = 2_000

@@ -13,8 +13,6 @@ from typing import Any, Final, NamedTuple
 from satchel.config.home import home_of
 from satchel.errors import ConfigError
 
-__all__ = ["BriefSettings", "environment", "read_brief"]
-
 _MAX_BYTES: Final = 1_000_000
 _FALSE: Final = ("0", "false", "no", "off")
 _TRUE: Final = ("1", "true", "yes", "on")

@@ -16,24 +16,6 @@ from satchel.config.rule_texts import RuleOptions, options_problem
 from satchel.config.settings import SETTINGS, McpServerSettings, PermissionRule, RuleAction, Setting
 from satchel.errors import ConfigError
 
-__all__ = [
-    "MODEL_KEYS",
-    "KeyPath",
-    "Value",
-    "Where",
-    "check_provider",
-    "check_provider_alone",
-    "check_mcp_server",
-    "check_rules",
-    "check_tables",
-    "check_value",
-    "closest",
-    "is_address",
-    "is_secret",
-    "setting_named",
-    "value_of_text",
-]
-
 Value: TypeAlias = bool | int | float | str | tuple[str, ...] | Mapping[str, str] | None
 KeyPath: TypeAlias = tuple[str | int, ...]
 Where: TypeAlias = Callable[[KeyPath], str]

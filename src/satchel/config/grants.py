@@ -11,8 +11,6 @@ from typing import Literal, TypeAlias
 from satchel.config.check import check_rules, check_tables
 from satchel.config.trusted import ProjectContent, TrustRecord
 
-__all__ = ["Grant", "GrantKind", "grants_of"]
-
 GrantKind: TypeAlias = Literal["setting", "server", "rule", "tool", "skill", "instructions"]
 
 

@@ -14,17 +14,6 @@ from typing import BinaryIO
 
 from satchel.errors import ConfigError, StorageUnwritable
 
-__all__ = [
-    "default_home",
-    "ensure_home",
-    "home_of",
-    "locked_folder",
-    "open_regular",
-    "replace_file",
-    "replacing",
-    "sync_folder",
-]
-
 
 def ensure_home(home: Path) -> Path:
     """Create the folder if it is missing, readable only by its owner.

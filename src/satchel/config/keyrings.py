@@ -7,8 +7,6 @@ from typing import Any, TypeVar
 
 from satchel.errors import StorageError
 
-__all__ = ["KeyringStore", "system_keyring"]
-
 T = TypeVar("T")
 
 _SERVICE = "satchel"

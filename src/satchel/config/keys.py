@@ -18,8 +18,6 @@ from satchel.config.home import ensure_home, locked_folder, replace_file
 from satchel.config.keyrings import KeyringStore, system_keyring
 from satchel.errors import ConfigError, StorageError
 
-__all__ = ["KEYS_FILE", "StoredKeys", "place_of_new_keys", "store_key", "store_values", "stored_keys"]
-
 T = TypeVar("T")
 _Entry: TypeAlias = str | dict[str, str]
 """Of the file: a key, or which keyring has it."""

@@ -38,8 +38,6 @@ from satchel.config.toml_file import TomlFile, read_toml
 from satchel.config.trusted import SKILL_FOLDERS, TrustRecord, read_project, trust_record
 from satchel.errors import ConfigError
 
-__all__ = ["load", "own_rules", "prepare_libraries", "process_environ"]
-
 _BY_VARIABLE: Final = {
     setting.env: setting for setting in SETTINGS if not re.search(r"\.(NAME|N)\.", setting.key)
 }

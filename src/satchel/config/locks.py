@@ -7,8 +7,6 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-__all__ = ["FileLock", "held"]
-
 _MOST_BYTES = 4096
 
 

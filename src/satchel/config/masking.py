@@ -11,8 +11,6 @@ from collections.abc import Sequence
 from typing import Final
 from urllib.parse import urlsplit
 
-__all__ = ["MASK", "mask_address", "mask_arguments", "mask_text", "masked_command"]
-
 MASK: Final = "***"
 _SECRET_NAME: Final = re.compile(
     r"pass(w|phrase|code|$)|pwd|secret|token|key|auth|bearer|credential|cookie|session|signature|\bpat\b|\bsig\b|dsn|pin$",

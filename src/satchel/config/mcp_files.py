@@ -21,15 +21,6 @@ from satchel.config.settings import McpServerSettings
 from satchel.config.toml_file import read_toml
 from satchel.errors import ConfigError, NotFound
 
-__all__ = [
-    "ImportedServers",
-    "add_mcp_servers",
-    "new_mcp_server",
-    "plain_values",
-    "read_mcp_file",
-    "remove_mcp_server",
-]
-
 _MAX_BYTES = 1_000_000
 """The largest file of another program; usual ones have a page or two."""
 _REFERENCE = re.compile(r"\$\{(?:env:)?(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?P<default>:-[^}]*)?\}")

@@ -25,20 +25,6 @@ from typing import Any, Final, Literal, TypeAlias
 from satchel.config.home import ensure_home, replace_file
 from satchel.errors import NotFound
 
-__all__ = [
-    "Hook",
-    "Plugin",
-    "PluginState",
-    "disable",
-    "enable",
-    "find_plugins",
-    "note_problem",
-    "offered",
-    "offered_by_satchel",
-    "plugin_providers",
-    "problems",
-]
-
 Hook: TypeAlias = Literal["tools", "search_engines", "providers", "importers", "sandboxes", "routers"]
 """The functions of a plugin's module. `tools`, `search_engines` and `routers` give sequences, the others mappings by
 name."""

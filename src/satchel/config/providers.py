@@ -9,8 +9,6 @@ from urllib.parse import urlsplit
 
 from satchel.config.settings import ProviderKind, ProviderSettings
 
-__all__ = ["BASE_URL_VARIABLES", "builtin_providers", "ollama_base_url"]
-
 BASE_URL_VARIABLES: Final = {
     "anthropic": "ANTHROPIC_BASE_URL",
     "openai": "OPENAI_BASE_URL",

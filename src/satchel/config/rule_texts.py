@@ -15,8 +15,6 @@ from urllib.parse import quote, unquote
 from satchel.config.setting import setting
 from satchel.errors import UsageError
 
-__all__ = ["RuleOptions", "host_problem", "options_problem", "path_problem", "rule_options", "rule_text"]
-
 _OPTION: Final = re.compile(r"(?:network|read|write|boxed|secrets|state)=[^\s()]*")
 _HOST: Final = re.compile(
     r"\*|(?:\*\.)?[a-z0-9_](?:[a-z0-9_.-]*[a-z0-9_])?(?P<port>:\d{1,5})?|\[[0-9a-f:.]+\](?P<port6>:\d{1,5})?",

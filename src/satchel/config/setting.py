@@ -7,8 +7,6 @@ from dataclasses import dataclass, field, fields
 from types import UnionType
 from typing import Any, Literal, TypeAlias, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
-__all__ = ["Setting", "setting", "settings_of", "written"]
-
 Kind: TypeAlias = Literal["bool", "int", "float", "text", "words", "table"]
 _KINDS: Mapping[Any, Kind] = {
     bool: "bool",

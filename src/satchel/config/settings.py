@@ -12,28 +12,7 @@ from satchel.config.rule_texts import RuleOptions, rule_text
 from satchel.config.setting import Setting, setting, settings_of
 from satchel.errors import ConfigError
 
-__all__ = [
-    "SETTINGS",
-    "AgentSettings",
-    "BackgroundSettings",
-    "BudgetSettings",
-    "BuilderSettings",
-    "McpServerSettings",
-    "McpTransport",
-    "MemorySettings",
-    "Mode",
-    "ProviderKind",
-    "ProviderSettings",
-    "PermissionRule",
-    "RuleAction",
-    "SandboxSettings",
-    "ServerSettings",
-    "Setting",
-    "Settings",
-    "ToolUse",
-    "ToolsSettings",
-    "WebSettings",
-]
+__all__ = ["Setting"]
 
 SQLITE_URL: Final = "sqlite:///"
 

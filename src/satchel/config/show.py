@@ -9,8 +9,6 @@ from typing import Any
 from satchel.config.masking import mask_address, mask_arguments, mask_text
 from satchel.config.settings import SETTINGS, Settings
 
-__all__ = ["ShownSetting", "show_settings"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShownSetting:

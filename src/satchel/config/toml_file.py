@@ -12,8 +12,6 @@ from typing import Any, Final
 from satchel.config.home import open_regular
 from satchel.errors import ConfigError
 
-__all__ = ["TomlFile", "read_toml"]
-
 # A settings file has a page or two. A larger one is some other file by mistake.
 MAX_BYTES: Final = 1_000_000
 

@@ -21,17 +21,6 @@ from satchel.config.toml_file import TomlFile, read_toml
 from satchel.errors import ConfigError
 from satchel.plain import as_json
 
-__all__ = [
-    "SKILL_FOLDERS",
-    "ProjectContent",
-    "TrustRecord",
-    "project_files",
-    "read_project",
-    "trust",
-    "trust_record",
-    "untrust",
-]
-
 _TRUSTED: Final = "trusted.json"
 _SETTINGS: Final = ".satchel/config.toml"
 _TOOLS: Final = ".satchel/tools"

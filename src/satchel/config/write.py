@@ -27,8 +27,6 @@ from satchel.config.settings import PermissionRule
 from satchel.config.toml_file import read_toml
 from satchel.errors import ConfigError, NotFound
 
-__all__ = ["add_permission", "remove_permission", "set_value", "write_initial"]
-
 _HEADER: Final = """\
 # Settings of Satchel. `satchel config show` lists all of them with their values, `satchel config set KEY
 # VALUE` changes one. API keys do not belong here: `satchel config init` and the web pages take them.

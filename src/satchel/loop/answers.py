@@ -25,8 +25,6 @@ from satchel.messages import (
 )
 from satchel.models.port import ChatModel, Completion, ModelRequest, Retrying
 
-__all__ = ["PartialAnswer", "normalise", "read_answer"]
-
 
 @dataclass(slots=True)
 class PartialAnswer:

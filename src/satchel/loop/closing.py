@@ -9,25 +9,6 @@ from satchel.errors import BudgetExceeded, ContextOverflow, ModelError, SatchelE
 from satchel.loop.calls import ToolCallRecord
 from satchel.models.port import ChatModel
 
-__all__ = [
-    "CANCELLED_RUNNING",
-    "CANCELLED_WAITING",
-    "CUT_OFF",
-    "FAILED_RUNNING",
-    "FAILED_WAITING",
-    "budget_text",
-    "cut_text",
-    "empty_text",
-    "endless_text",
-    "failure_text",
-    "question_text",
-    "refusal_text",
-    "repeat_text",
-    "repeated_text",
-    "rounds_text",
-    "stale_text",
-]
-
 CANCELLED_RUNNING = (
     "Cancelled by the user while it was running: what it had done by then is unknown. "
     "Check before you repeat it."

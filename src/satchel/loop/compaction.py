@@ -32,8 +32,6 @@ from satchel.models.files import part_of
 from satchel.models.port import ChatModel, FileReader, ModelRequest
 from satchel.wording import cut_text
 
-__all__ = ["compact"]
-
 _MOST_CHARS = 4_000
 """Characters of one block in the transcript for the summary; of a longer block, both ends are kept."""
 _SUMMARY_TOKENS = 2_000

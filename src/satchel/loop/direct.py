@@ -25,8 +25,6 @@ from satchel.messages import ToolUseBlock
 from satchel.models.port import ChatModel, FileReader
 from satchel.tools.permissions import Decision, PlannedCall
 
-__all__ = ["PermittedByUser", "compact_now", "run_call"]
-
 
 class PermittedByUser:
     """The gate for calls that the user asks for by name."""

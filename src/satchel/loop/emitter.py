@@ -10,8 +10,6 @@ import anyio
 from satchel.errors import StorageUnwritable
 from satchel.events import Event, TurnStart, is_transient
 
-__all__ = ["Emit", "Emitter"]
-
 Emit: TypeAlias = Callable[[Sequence[Event]], Awaitable[object]]
 """The caller's function that logs events and shows them. It returns once those that must be durable are.
 

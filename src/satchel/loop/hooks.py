@@ -20,19 +20,6 @@ from satchel.messages import clean_text
 from satchel.models.port import ModelRequest
 from satchel.tools.port import ToolResult
 
-__all__ = [
-    "AddContext",
-    "Hook",
-    "HookChain",
-    "OnAction",
-    "OnFinal",
-    "OnObservation",
-    "OnRequest",
-    "OnTurnStart",
-    "Refuse",
-    "Rewrite",
-]
-
 T = TypeVar("T")
 
 _MOST_CONTEXT = 20_000

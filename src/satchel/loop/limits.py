@@ -10,8 +10,6 @@ from satchel.conversation import Conversation
 from satchel.errors import BudgetExceeded
 from satchel.messages import Usage
 
-__all__ = ["Budget", "HardBudget", "TurnLimits", "Patience", "Sampling", "Verdict"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Patience:

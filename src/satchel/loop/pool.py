@@ -19,8 +19,6 @@ import anyio
 
 from satchel.errors import SatchelError
 
-__all__ = ["ToolPool"]
-
 T = TypeVar("T")
 
 _MOST_LOST = 64

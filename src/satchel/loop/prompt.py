@@ -11,8 +11,6 @@ from satchel.messages import Message, clean_text
 from satchel.models.port import ModelRequest
 from satchel.wording import cut_text
 
-__all__ = ["Instructions", "PrefixWatch", "build_sub_agent_system", "build_system"]
-
 _MOST_INSTRUCTIONS = 40_000
 """Characters of one instruction file; a note names the rest, which can be read with a tool. About 10,000 tokens, a
 twentieth of a usual window."""

@@ -34,8 +34,6 @@ from satchel.messages import ToolUseBlock, clean_text
 from satchel.tools.permissions import Decision, PlannedCall
 from satchel.tools.port import Effect, Redirecting, Resumable, Tool, ToolContext, ToolResult
 
-__all__ = ["Repeats", "Round"]
-
 _LEAST_RESULT = 500
 """Characters that every result of a round may have, however small the model's window is."""
 

@@ -13,8 +13,6 @@ from satchel.events import Failure
 from satchel.loop.calls import failure_event
 from satchel.messages import size_of_text
 
-__all__ = ["TokenCounter", "TokenEstimator"]
-
 TokenCounter: TypeAlias = Callable[[str], int]
 """Counts the tokens of a text. Called on the event loop, with texts of up to 20,000 characters."""
 

@@ -11,8 +11,6 @@ from satchel.models.port import ToolDefinition
 from satchel.tools.input_schema import InputSchema
 from satchel.tools.port import Tool
 
-__all__ = ["Toolbox"]
-
 _MOST_CHARS = 300
 """Of an unknown name that is repeated to the model."""
 

@@ -55,8 +55,6 @@ from satchel.messages import (
 )
 from satchel.models.port import ChatModel, Completion, FileReader, ModelRequest
 
-__all__ = ["Standing", "Surface", "TurnInput", "TurnOutcome", "TurnRunner", "run_turn"]
-
 Surface: TypeAlias = Callable[[Sequence[Message]], Awaitable[MemorySurfaced | None]]
 """Searches memory for what fits the newest messages that hold words, the user's last; None if nothing does."""
 

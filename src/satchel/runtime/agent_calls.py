@@ -20,8 +20,6 @@ from satchel.runtime.tooling import Tooling
 from satchel.tools import Approver, Effect, PlannedCall, Tool, ToolContext, ToolResult, ToolSpec
 from satchel.tools.kept import kept_path
 
-__all__ = ["AgentCall", "AgentCalls", "LentTool"]
-
 _MOST_RESULT_CHARS = 200_000
 """Of a result; the middle of a longer one is left out. Other agents have limits of their own, well below this."""
 

@@ -20,17 +20,6 @@ from satchel.errors import UsageError
 from satchel.messages import FileBlock
 from satchel.sessions.attachments import MOST_FILES, Uploads
 
-__all__ = [
-    "attach",
-    "dropped_in",
-    "files_named",
-    "keep",
-    "mentions_of",
-    "named_in",
-    "names_completing",
-    "remove_sent",
-]
-
 _PIECE: Final = 1 << 20
 _MOST_NAMES: Final = 200
 _MENTION: Final = re.compile(r'(?<!\S)@(?:"([^"\n]+)"|(\S+))')

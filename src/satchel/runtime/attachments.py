@@ -5,8 +5,6 @@ from __future__ import annotations
 from satchel.events import TurnStart
 from satchel.loop import AddContext
 
-__all__ = ["Attachments"]
-
 
 class Attachments:
     """Adds what was sent along to the message that it came with. It is a hook of the session.

@@ -8,8 +8,6 @@ from typing import Any, TypeVarTuple
 
 from anyio.abc import TaskGroup
 
-__all__ = ["Background"]
-
 _log = logging.getLogger(__name__)
 
 Ts = TypeVarTuple("Ts")

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from satchel.memory.store.spending import SpentRow
     from satchel.sessions import UsageRow
 
-__all__ = ["BACKGROUND", "BackgroundDay", "background_day", "background_lines", "spent_to_json"]
-
 TITLE: Final = "title"
 EARN: Final = "earn"
 CALLED_BY_CODE: Final = "capability"

@@ -27,8 +27,6 @@ from satchel.runtime.serving import DOOR_FILE, HOOKS_FILE, serving
 from satchel.storage import HEAD, REVISIONS, sqlite
 from satchel.storage.copies import copy_database, is_in_use
 
-__all__ = ["Backup", "RestoredHome", "back_up", "interrupted_restore", "restore"]
-
 _FORMAT: Final = 1
 _MANIFEST: Final = "satchel-backup.json"
 _END: Final = "satchel-backup.end"

@@ -24,8 +24,6 @@ from satchel.events import (
     TurnStart,
 )
 
-__all__ = ["Broadcast", "ReadRecords", "Subscription"]
-
 ReadRecords: TypeAlias = Callable[[int, int], Awaitable[Sequence[Record]]]
 """Reads logged records. Arguments: the number of the record before the first one, and the maximum number of records."""
 

@@ -22,8 +22,6 @@ from satchel.runtime.home import Home
 from satchel.runtime.hub import SessionHub
 from satchel.runtime.parts import Parts
 
-__all__ = ["Brokered"]
-
 _ANSWER_TOKENS: Final = 4_000
 _MOST_PROMPT: Final = 200_000
 """Characters: what fits into the context of ordinary models."""

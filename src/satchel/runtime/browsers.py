@@ -17,17 +17,6 @@ from urllib.parse import unquote
 from satchel.clock import Clock
 from satchel.config.home import locked_folder, replace_file
 
-__all__ = [
-    "BROWSERS_FILE",
-    "CODE_LASTS_S",
-    "LOGIN_LASTS",
-    "MOST_BROWSERS",
-    "MOST_CODES",
-    "SECRET_BYTES",
-    "Browsers",
-    "digest_of",
-]
-
 BROWSERS_FILE: Final = "browsers.json"
 CODE_LASTS_S: Final = 600.0
 """How long a login link works: enough to walk to another window, and over before a terminal's history is read."""

@@ -12,8 +12,6 @@ from satchel.events import AskUser, BuildPosted
 from satchel.runtime.build_news import BuildNews
 from satchel.runtime.options import chosen_option
 
-__all__ = ["AskedSession", "Heard", "hear_late", "hear_line", "option_of"]
-
 _YES_OR_NO: Final = frozenset(
     ("y", "yes", "n", "no", "ok", "okay", "sure", "allow", "deny", "never", "always")
 )

@@ -24,8 +24,6 @@ from satchel.sessions.view import LastWords, SessionTurn, ToolCall
 from satchel.tools.mcp import McpToolset
 from satchel.tools.mcp.tool import McpTool
 
-__all__ = ["brief_of", "is_open"]
-
 _MOST_TURNS: Final = 4
 _MOST_SAID: Final = 800
 _MOST_ANSWERED: Final = 400

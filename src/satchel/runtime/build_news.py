@@ -5,8 +5,6 @@ from __future__ import annotations
 from satchel.builder.records import CANCELLED
 from satchel.events import BuildPosted
 
-__all__ = ["BuildNews", "lets_go_on", "post_id"]
-
 
 class BuildNews:
     """Follows the `BuildPosted` events of one session, from its log and live.

@@ -47,8 +47,6 @@ from satchel.runtime.spill import spill_into
 from satchel.sandbox.detached import is_working, start_working
 from satchel.sandbox.port import Broker, Sandbox
 
-__all__ = ["Builds", "posted_of"]
-
 _log = logging.getLogger(__name__)
 
 _ADOPTED_AFTER: Final = timedelta(seconds=5)

@@ -27,8 +27,6 @@ from satchel.runtime.parts import Parts
 from satchel.runtime.rules import allowances_now, withheld_from_searches
 from satchel.tools.builtin.fence import Fence
 
-__all__ = ["CapabilityParts", "registration_to_json", "tested_to_json"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CapabilityParts:

@@ -19,8 +19,6 @@ from satchel.runtime.lines import counted, held_back_notice
 from satchel.sessions import FORGOTTEN, Log, SessionStore, source_of
 from satchel.sessions.view import LastWords, SessionTurn, SessionView, ToolCall
 
-__all__ = ["Compared", "catch_up", "compare", "episodes_of"]
-
 RECALL_PROVIDER = "none"
 """The provider that only recalls. Its answers quote memories; capturing them would store each memory again."""
 

@@ -16,8 +16,6 @@ from satchel.sandbox.process import run_process
 from satchel.sessions.attachments import MOST_BYTES, uploads_folder
 from satchel.tools.kept import write_kept
 
-__all__ = ["picture_in_clipboard"]
-
 _PROGRAMS: Final = (
     ("wl-paste", "--type", "image/png"),
     ("xclip", "-selection", "clipboard", "-target", "image/png", "-out"),

@@ -69,21 +69,6 @@ if TYPE_CHECKING:
     from satchel.runtime.session import Session
     from satchel.tools import ToolSpec
 
-__all__ = [
-    "COMMANDS",
-    "CommandContext",
-    "CommandLine",
-    "CommandResult",
-    "Confirm",
-    "SessionChange",
-    "SlashCommand",
-    "completions",
-    "find_command",
-    "result_from_json",
-    "result_to_json",
-    "run_command",
-]
-
 _MOST_LISTED = 10
 _MOST_TOLD = 16_000
 """Characters of a command's output that the model is told."""

@@ -10,8 +10,6 @@ from typing import Final
 
 from satchel.clock import Clock
 
-__all__ = ["copies_of", "note_copy"]
-
 _LIST: Final = "copies.jsonl"
 
 _KINDS = ("*.backup", "*.backup.part-*", "*.damaged-*")

@@ -19,8 +19,6 @@ from satchel.runtime.builds import Builds
 from satchel.runtime.replay import OWN, Replay
 from satchel.sessions import SessionStore
 
-__all__ = ["Deliveries", "post_block"]
-
 _log = logging.getLogger(__name__)
 
 _MOST_POSTED_CHARS: Final = 30_000

@@ -24,8 +24,6 @@ from satchel.runtime.parts import Parts
 from satchel.runtime.pictures import files_beside, picture_file
 from satchel.tools.kept import media_type_of, write_kept
 
-__all__ = ["Describing"]
-
 _log = logging.getLogger(__name__)
 
 _NEWEST: Final = 20

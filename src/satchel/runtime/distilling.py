@@ -15,8 +15,6 @@ from satchel.models import ChatModel
 from satchel.runtime.home import Home
 from satchel.runtime.parts import Parts
 
-__all__ = ["Distilling"]
-
 _log = logging.getLogger(__name__)
 
 _WINDOWS_A_RUN = 10

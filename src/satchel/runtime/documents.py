@@ -25,20 +25,6 @@ from satchel.tools.builtin.tree import FoundPath, walk
 from satchel.tools.documents.reading import KINDS, PICTURES, Document, check_readable, read_document
 from satchel.tools.kept import media_type_of, write_kept
 
-__all__ = [
-    "DocumentOutcome",
-    "add_document",
-    "add_documents",
-    "below",
-    "digest_of",
-    "document_named",
-    "is_gone",
-    "kept_document",
-    "remember_sent",
-    "remove_documents",
-    "remove_kept",
-]
-
 _MOST_FILES: Final = 10_000
 _MOST_PATH_CHARS: Final = 900
 _KEPT: Final = re.compile(r"documents/[0-9a-f]{16}/[^/]+")

@@ -50,8 +50,6 @@ from satchel.sessions.view import Said, SessionTurn, ToolCall
 from satchel.tools.input_schema import InputSchema, check_schema
 from satchel.wording import cut_text
 
-__all__ = ["Earning"]
-
 _log = logging.getLogger(__name__)
 
 _TIMES: Final = 3

@@ -24,17 +24,6 @@ from satchel.models import (
     split_name,
 )
 
-__all__ = [
-    "GREETING",
-    "LiveEndpoint",
-    "NoAnswerYet",
-    "complete",
-    "greet",
-    "probe_endpoint",
-    "said",
-    "verify_model",
-]
-
 _MOST_ANSWER_S: Final = 30.0
 """How long a model that is tried may take for one word: a large one on a slow machine loads its weights first."""
 _MOST_NAMED: Final = 8

@@ -20,8 +20,6 @@ from satchel.sessions import FORGOTTEN, Redacted, Redaction, SessionStore, Words
 from satchel.sessions.view import LastWords, SessionTurn, ToolCall
 from satchel.tools.kept import kept_path
 
-__all__ = ["ForgetReceipt", "forget", "pictures_with"]
-
 _MOST_PICTURES: Final = 1_000
 
 

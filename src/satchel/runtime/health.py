@@ -40,8 +40,6 @@ from satchel.tools.mcp import McpStatus
 from satchel.tools.web import find_chromium
 from satchel.version import __version__
 
-__all__ = ["Check", "Fix", "examine", "make_home_private"]
-
 _MOST_MCP_S = 20.0
 """Seconds that doctor waits for the servers, which start concurrently."""
 

@@ -43,8 +43,6 @@ from satchel.sessions import SessionInfo, SessionStore, UsageRow, Words, live_re
 from satchel.storage import Database, is_server
 from satchel.storage.copies import copy_database, why_unwritable
 
-__all__ = ["Home", "clear_loss", "movable", "untrusted_project"]
-
 _LOSS_FILE = "database-was-missing"
 _SHARED_MEMORY = "/dev/shm"
 _EMBED_WITHIN_S = 0.1

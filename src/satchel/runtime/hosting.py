@@ -18,14 +18,6 @@ from satchel.sessions.view import SessionTurn
 if TYPE_CHECKING:
     from satchel.runtime.remote import RemoteHost, RemoteSession
 
-__all__ = [
-    "Host",
-    "LocalHost",
-    "SharedSession",
-    "last_exchanges",
-    "said_before",
-]
-
 _MOST_SESSIONS, _MOST_WAIT_S = 10, 0.3
 """More limits of earlier messages for the arrow keys: sessions, and seconds for reading them."""
 

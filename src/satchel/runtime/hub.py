@@ -93,8 +93,6 @@ from satchel.tools.documents.texts import write_texts
 from satchel.tools.kept import kept_path, with_text_size
 from satchel.tools.pictures.shrinking import make_smaller
 
-__all__ = ["SessionHub"]
-
 _log = logging.getLogger(__name__)
 _turns = logging.getLogger("satchel.turns")
 

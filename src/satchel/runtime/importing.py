@@ -43,8 +43,6 @@ from satchel.sessions.attachments import MOST_BYTES, plain_name
 from satchel.tools.kept import keep
 from satchel.version import __version__
 
-__all__ = ["CONVERSATIONS", "import_into"]
-
 CONVERSATIONS = {
     "new": "new",
     "longer": "with new messages",

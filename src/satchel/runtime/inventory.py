@@ -28,16 +28,6 @@ from satchel.models.embedding import MINILM_WEIGHTS, USE_WEIGHTS, Progress, fetc
 from satchel.runtime.endpoints import GREETING, complete, said
 from satchel.runtime.satchel import Satchel
 
-__all__ = [
-    "BundledEmbedder",
-    "ModelTest",
-    "ProviderModels",
-    "fetch_embedding_model",
-    "list_models",
-    "model_of",
-    "try_model",
-]
-
 BundledEmbedder: TypeAlias = Literal["minilm", "use-multilingual"]
 
 State: TypeAlias = Literal["ready", "not set up", "failed"]

@@ -18,8 +18,6 @@ from satchel.runtime.tool_display import text_for_people
 from satchel.sessions import LogFile, SessionInfo, SessionStore
 from satchel.sessions.view import SessionTurn, ToolCall
 
-__all__ = ["AskedRule", "Lately", "SurfacedBlock", "ToolUse"]
-
 _MOST_SESSIONS: Final = 40
 _MOST_RESULT: Final = 160
 _MOST_SAID: Final = 200

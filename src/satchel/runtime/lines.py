@@ -28,29 +28,7 @@ if TYPE_CHECKING:
     from satchel.sessions import SessionInfo, UsageRow
     from satchel.tools.external import ApprovalRecord, ExternalDefinition
 
-__all__ = [
-    "FILING",
-    "Filing",
-    "agenda_lines",
-    "approval_lines",
-    "counted",
-    "held_back_notice",
-    "hit_line",
-    "memory_line",
-    "one_line",
-    "page_lines",
-    "profile_lines",
-    "receipt_lines",
-    "returned_line",
-    "saved_in_words",
-    "status_in_a_word",
-    "session_line",
-    "spent_by_purpose",
-    "standing_lines",
-    "usage_line",
-    "usage_table",
-    "version_words",
-]
+__all__ = ["counted", "one_line"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -33,8 +33,6 @@ from satchel.loop import ToolPool
 from satchel.memory.store.redaction import PRIVATE, find_secrets, hide_private, private_parts, redact
 from satchel.messages import TextBlock, ThinkingBlock
 
-__all__ = ["LogRedactor"]
-
 Clean: TypeAlias = Callable[[str], str]
 
 _INLINE_CHARS: Final = 20_000

@@ -13,8 +13,6 @@ from satchel.loop import AddContext, CallEnvironment
 from satchel.tools import ToolContext
 from satchel.tools.mcp import McpToolset
 
-__all__ = ["McpContext"]
-
 LIMIT_S = 10.0
 """The time limit for one message; the loop gives a hook as long (`TurnLimits.hook_timeout_s`)."""
 

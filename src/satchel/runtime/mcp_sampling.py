@@ -12,8 +12,6 @@ from satchel.runtime.hub import SessionHub
 from satchel.tools.mcp.sampling import Sampled, SamplingRequest
 from satchel.tools.patterns import matcher
 
-__all__ = ["SessionSampler"]
-
 
 class SessionSampler:
     """See `satchel.tools.mcp.sampling.Sampler`."""

@@ -17,16 +17,6 @@ from satchel.sandbox.detached import is_starting, is_working, start_working
 if TYPE_CHECKING:
     from satchel.config import Settings
 
-__all__ = [
-    "LOCK",
-    "WorkState",
-    "can_leave_work",
-    "leave_work",
-    "leave_work_of",
-    "why_not_left",
-    "work_state",
-]
-
 LOCK: Final = "memory-work"
 """The name of the worker's lock."""
 

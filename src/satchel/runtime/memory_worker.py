@@ -22,8 +22,6 @@ from satchel.runtime.retention import retain
 from satchel.runtime.satchel import Satchel
 from satchel.sandbox.detached import work_lock
 
-__all__ = ["run_memory_work"]
-
 _LOOK_S: Final = 1.0
 """How often the database is asked for work: one short read."""
 

@@ -26,8 +26,6 @@ from satchel.models.prices import known_window, priced
 from satchel.runtime.endpoints import greet, probe_endpoint
 from satchel.runtime.inventory import ProviderModels, list_models
 
-__all__ = ["FoundModels", "ModelWish", "find_models", "own_key", "own_provider", "set_up_model"]
-
 _MOST_ANSWER_S: Final = 60.0
 """A large model on a slow machine loads its weights before its first word."""
 

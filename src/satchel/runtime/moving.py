@@ -33,9 +33,6 @@ from satchel.sessions.moving import (
 from satchel.storage import Database, is_server
 from satchel.storage.copies import is_in_use
 
-__all__ = ["Moved", "check_place", "copy_from_server", "migrate", "rows_left"]
-
-
 _ENDS_S: Final = 20.0
 """How long the process that does memory's work may take to end."""
 _LOOK_S: Final = 0.1

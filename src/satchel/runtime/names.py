@@ -10,8 +10,6 @@ from satchel.config.brief import environment, read_brief
 from satchel.errors import SatchelError
 from satchel.storage.reading import reading
 
-__all__ = ["capability_names", "session_ids", "setting_keys"]
-
 _MOST = 50
 _BUSY_MS = 100
 _ANSWERS_S = 2

@@ -7,8 +7,6 @@ from typing import overload
 
 from satchel.events import Notice
 
-__all__ = ["NoticeBoard"]
-
 _MOST_KEPT = 200
 """The maximum number of notices, because a server may fail every minute. Session logs have the older ones."""
 

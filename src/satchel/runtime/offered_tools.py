@@ -8,8 +8,6 @@ from satchel.loop import Toolbox
 from satchel.tools import Registry, Tool
 from satchel.tools.deferral import Bridge, ToolFinder, split_by_number
 
-__all__ = ["OfferedTools"]
-
 
 class OfferedTools:
     """Keeps the definitions in the prompt the same from the first message on, because providers cache the prompt.

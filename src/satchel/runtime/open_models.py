@@ -19,8 +19,6 @@ from satchel.models import (
     small_model_of,
 )
 
-__all__ = ["OpenModels"]
-
 
 class OpenModels:
     """Opens models by name and closes them at the end.

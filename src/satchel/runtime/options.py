@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-__all__ = ["chosen_option"]
-
 
 def chosen_option(answer: str, options: Sequence[str]) -> str:
     """The option with the number that was typed; any other answer unchanged.

@@ -17,8 +17,6 @@ from satchel.tools.boxed import Workspaces
 from satchel.tools.external import ExternalTools
 from satchel.tools.mcp import McpToolset
 
-__all__ = ["Parts"]
-
 
 @dataclass(slots=True, kw_only=True)
 class Parts:

@@ -20,8 +20,6 @@ from satchel.config.home import ensure_home, locked_folder, replace_file
 from satchel.errors import NotFound, Refused, StorageCorrupt, StorageUnreachable, UsageError
 from satchel.memory.text.hashing import KEY_FILE, WordHasher
 
-__all__ = ["FEWEST_PASSWORD_CHARS", "PEOPLE_FILE", "USERS", "People", "Person", "role_of"]
-
 PEOPLE_FILE: Final = "people.json"
 USERS: Final = "users"
 """In the administrator's home; each person's folder is below it. Backups of that home leave it out."""

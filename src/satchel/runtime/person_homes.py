@@ -26,24 +26,6 @@ from satchel.sandbox.apart import end_all_of, remove_tree, run_apart
 from satchel.storage import is_server
 from satchel.storage.copies import is_in_use
 
-__all__ = [
-    "PASSED",
-    "add_person",
-    "back_up_person",
-    "environ_of",
-    "folder_of",
-    "is_apart",
-    "has_people",
-    "leave_server",
-    "people_of",
-    "remove_person",
-    "run_for",
-    "separation",
-    "settle",
-    "usd_today",
-    "used_mb",
-]
-
 _REMOVED: Final = "removed"
 _FILES: Final = "files"
 _BACKUP: Final = ".backup.tar.gz"

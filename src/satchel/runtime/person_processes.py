@@ -25,8 +25,6 @@ from satchel.runtime.people import People, Person
 from satchel.runtime.person_homes import PASSED, environ_of, folder_of, settle
 from satchel.sandbox.original import Copy, Original
 
-__all__ = ["PersonProcess", "PersonProcesses"]
-
 _MODULES: Final = ("satchel.cli.serve", "satchel.server.listening", "psycopg")
 """What loads nearly all that a person's process needs."""
 _BACKLOG: Final = 128

@@ -19,8 +19,6 @@ from satchel.runtime.documents import digest_of
 from satchel.sessions import SessionStore
 from satchel.tools.kept import FOLDER, kept_path
 
-__all__ = ["content_of", "files_beside", "files_of_picture", "picture_file", "pictures_in"]
-
 _MOST_SHOWN: Final = 5_000_000
 """Characters of base64 of a result's pictures that editors are sent; the conversation has larger ones."""
 

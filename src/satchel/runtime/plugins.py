@@ -15,8 +15,6 @@ from satchel.tools import StaticToolset, Tool, Toolset, tool_from_function
 from satchel.tools.function import FunctionTool
 from satchel.tools.web import Usability
 
-__all__ = ["plugin_engines", "plugin_notices", "plugin_reader", "plugin_routers", "plugin_tools"]
-
 
 def plugin_tools(home: Path) -> Toolset:
     """The tools of plugins. Whoever enabled a plugin vouches for what its tools say of themselves."""

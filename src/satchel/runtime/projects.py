@@ -24,17 +24,6 @@ from satchel.sessions import read_title
 from satchel.tasks import background_tasks
 from satchel.wording import counted
 
-__all__ = [
-    "Project",
-    "ProjectMemories",
-    "Projects",
-    "SessionScope",
-    "project_of",
-    "project_to_json",
-    "scope_of",
-    "what_goes",
-]
-
 _FOLDER: Final = "projects"
 """In SATCHEL_HOME."""
 _MOST_INSTRUCTIONS: Final = 20_000

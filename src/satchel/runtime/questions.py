@@ -22,8 +22,6 @@ from satchel.events import (
 )
 from satchel.tools import Approval, ApprovalRequest, Question
 
-__all__ = ["Questions"]
-
 _HIDDEN = "[redacted:answer]"
 
 

@@ -19,8 +19,6 @@ from satchel.runtime.capture import Compared, compare
 from satchel.runtime.home import Home, clear_loss
 from satchel.storage.copies import damage_of, is_in_use
 
-__all__ = ["RebuiltHome", "rebuild"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RebuiltHome:

@@ -9,8 +9,6 @@ from typing import Final
 from satchel.events import AskUser, TurnStatus
 from satchel.sessions.view import SessionTurn
 
-__all__ = ["MOST_SAID", "Exchange", "ListedSession", "exchange_of"]
-
 MOST_SAID: Final = 200
 """Earlier messages for the arrow keys."""
 

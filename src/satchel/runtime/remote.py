@@ -57,8 +57,6 @@ from satchel.sessions.view import SessionView
 from satchel.tasks import background_tasks
 from satchel.version import __version__
 
-__all__ = ["RemoteHost", "RemoteSession", "other_version"]
-
 _LOOK_S: Final = 0.5
 """How often a client checks whether a missing server is back."""
 _RETURN_S: Final = 15.0

@@ -23,8 +23,6 @@ from satchel.events import (
 from satchel.runtime.build_news import BuildNews
 from satchel.tools.builtin.jobs import is_users, source_of
 
-__all__ = ["OWN", "Replay"]
-
 OWN = "own-"
 """What the ids of a session's own posts begin with."""
 

@@ -16,8 +16,6 @@ from satchel.runtime.lines import counted
 from satchel.sessions import SessionInfo
 from satchel.sessions.branches import by_age, grouped
 
-__all__ = ["Retained", "keep_retention", "retain"]
-
 _log = logging.getLogger(__name__)
 
 _FIRST_S: Final = 60.0

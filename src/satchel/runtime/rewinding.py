@@ -15,19 +15,6 @@ if TYPE_CHECKING:
     from satchel.runtime.satchel import Satchel
     from satchel.runtime.session import Session
 
-__all__ = [
-    "Rewound",
-    "check_restored",
-    "commanded_notes",
-    "files_since",
-    "named",
-    "rewind",
-    "said_at",
-    "turns_of",
-    "uncovered_notes",
-]
-
-
 _MOST_NAMED = 30
 """Of the files that a command changed, which may be thousands: a message to the model has a limit."""
 

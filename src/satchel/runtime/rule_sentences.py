@@ -12,8 +12,6 @@ from satchel.runtime.rules import read_rule
 from satchel.tools import Rule
 from satchel.tools.visible import visible
 
-__all__ = ["sentence"]
-
 _DOES: Final[Mapping[str, tuple[str, str]]] = {
     "*": ("use any tool", "use any tool with {}"),
     "bash": ("run any command", "run {}"),

@@ -18,9 +18,6 @@ from satchel.tools import Approver, ModeGate, Rule, parse_rule
 from satchel.tools.box import Boxing
 from satchel.tools.patterns import matcher
 
-__all__ = ["allowances_now", "gate_for", "read_rule", "withheld_from_searches", "write_rule"]
-
-
 _log = logging.getLogger(__name__)
 
 

@@ -12,8 +12,6 @@ from satchel.config import Settings
 from satchel.sandbox.layers import LayerLimits, Layers
 from satchel.sandbox.port import Sandbox
 
-__all__ = ["Sandboxes"]
-
 
 class Sandboxes:
     """Opens the sandbox once for all sessions of a process."""

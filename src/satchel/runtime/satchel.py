@@ -89,8 +89,6 @@ from satchel.tools.external import ExternalTools
 from satchel.tools.mcp import McpToolset
 from satchel.version import __version__
 
-__all__ = ["Satchel"]
-
 Upkeep: TypeAlias = Literal["here", "worker", "here_then_worker", "none"]
 
 _INBOX_LOOK_S = 1.0

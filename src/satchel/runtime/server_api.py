@@ -18,8 +18,6 @@ from satchel.errors import ConfigError, SatchelError, ServerUnavailable, UsageEr
 from satchel.models.sse import EventReader
 from satchel.runtime.serving import Serving, read_token
 
-__all__ = ["ServerApi", "error_of", "http_client", "sent_events"]
-
 _REQUEST_S: Final = 60.0
 """The slowest request opens a long session, whose log is read."""
 _SILENCE_S: Final = 45.0

@@ -43,24 +43,6 @@ from satchel.tools.mcp.definitions import RESERVED
 from satchel.tools.mcp.places import fetched_from, folder, program
 from satchel.tools.visible import visible
 
-__all__ = [
-    "KnownServer",
-    "LoggedIn",
-    "LoggedOut",
-    "Removed",
-    "ServerStart",
-    "TriedServer",
-    "add_server",
-    "kept_apart",
-    "known_servers",
-    "log_in",
-    "log_out",
-    "remove_server",
-    "start_of",
-    "switch_server",
-    "try_server",
-]
-
 _KEPT: Final = "MCP_"
 """The names of values that are kept for servers begin with this."""
 TRY_S = 60.0

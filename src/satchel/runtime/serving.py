@@ -17,20 +17,6 @@ from satchel.version import __version__
 if TYPE_CHECKING:
     from satchel.config import Settings
 
-__all__ = [
-    "DOOR_FILE",
-    "HOOKS_FILE",
-    "SERVE_FILE",
-    "TOKEN_FILE",
-    "Serving",
-    "await_database",
-    "announced",
-    "ensure_token",
-    "login_link",
-    "read_token",
-    "serving",
-]
-
 TOKEN_FILE = "token"
 SERVE_FILE = "serve.json"
 DOOR_FILE = "door.json"

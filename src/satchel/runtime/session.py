@@ -32,7 +32,7 @@ from satchel.runtime.turns import RunningTurn, TurnResult
 from satchel.tools import ModeGate, Registry, ToolResult
 from satchel.tools.builtin.jobs import BackgroundCommands
 
-__all__ = ["Sampling", "Session"]
+__all__ = ["Sampling"]
 
 
 class Session:

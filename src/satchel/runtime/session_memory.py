@@ -27,8 +27,6 @@ from satchel.runtime.projects import SessionScope
 from satchel.sessions import FORGOTTEN, Words
 from satchel.sessions.view import SessionTurn
 
-__all__ = ["SessionMemory"]
-
 _CAPTURE_WAIT_S: Final = 2.0
 """How long the end of a turn waits for its capture, which usually takes milliseconds. A database that another process
 holds must not delay the turn; it is captured when the database is free, or when Satchel is opened again."""

@@ -11,16 +11,6 @@ from satchel.loop import Hook
 from satchel.loop.tokens import TokenCounter
 from satchel.runtime.sinks import HistorySink
 
-__all__ = [
-    "SystemText",
-    "check_hooks",
-    "check_rules",
-    "check_sinks",
-    "check_token_counter",
-    "read_mode",
-    "system_text",
-]
-
 SystemText: TypeAlias = str | Callable[[str], str]
 """A session's system prompt, or a function that gets Satchel's own and returns the one to use."""
 

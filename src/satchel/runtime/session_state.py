@@ -12,8 +12,6 @@ from satchel.messages import Usage
 if TYPE_CHECKING:
     from satchel.runtime.session import Session
 
-__all__ = ["RunningState", "SessionState", "state_of"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunningState:

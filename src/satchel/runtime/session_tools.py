@@ -13,8 +13,6 @@ from satchel.runtime.offered_tools import OfferedTools
 from satchel.runtime.parts import Parts
 from satchel.tools import Annotations, ModeGate, PlannedCall, Registry, ToolSpec
 
-__all__ = ["SessionTools"]
-
 
 @dataclass(slots=True, eq=False)
 class SessionTools:

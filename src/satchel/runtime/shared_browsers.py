@@ -22,8 +22,6 @@ from satchel.runtime.browsers import (
 )
 from satchel.storage import Database, Prepared
 
-__all__ = ["SharedBrowsers", "rows"]
-
 rows = MetaData()
 """Tables that only a server has."""
 

@@ -12,8 +12,6 @@ from satchel.events import Record, is_transient
 from satchel.runtime.background import Background
 from satchel.runtime.broadcast import Broadcast
 
-__all__ = ["HistorySink", "SinkFeed"]
-
 _log = logging.getLogger(__name__)
 
 _APPEND_S = 30.0

@@ -7,8 +7,6 @@ from satchel.capabilities.skills import SkillFolder, Skills
 from satchel.config import SKILL_FOLDERS, Settings
 from satchel.runtime.sandboxes import Sandboxes
 
-__all__ = ["skill_tools"]
-
 
 def skill_tools(settings: Settings, sandboxes: Sandboxes) -> SkillTools:
     """The tools for the user's own skills and for those of a trusted project. Nothing is looked at yet."""

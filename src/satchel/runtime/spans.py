@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.trace import SpanProcessor
     from opentelemetry.trace import Span
 
-__all__ = ["SpanSink", "Spans", "spans_for"]
-
 _log = logging.getLogger(__name__)
 
 _TRACES: Final = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"

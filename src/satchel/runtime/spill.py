@@ -10,8 +10,6 @@ from pathlib import Path
 from satchel.errors import StorageUnwritable
 from satchel.loop import Spill, ToolPool
 
-__all__ = ["spill_into"]
-
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]")
 
 

@@ -13,8 +13,6 @@ from typing import Any, Final
 import anyio
 import anyio.to_thread
 
-__all__ = ["Lines", "claimed_streams", "has_plain_id", "refusal"]
-
 _PIECE_BYTES: Final = 65_536
 _MOST_LINE_BYTES: Final = 16_000_000
 """As much as a request over HTTP may have."""

@@ -47,8 +47,6 @@ from satchel.runtime.web import close_state
 from satchel.tools import Decision, Gate, PlannedCall, Tool, ToolContext, ToolResult, deferral
 from satchel.wording import counted
 
-__all__ = ["SubAgents"]
-
 _READING: Final = ("file_read", "glob", "grep", "web_search", "web_fetch", "read_docs", "tool_describe")
 """What every sub-agent may use, where the session has it."""
 _NEVER: Final = frozenset(

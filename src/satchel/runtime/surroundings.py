@@ -11,8 +11,6 @@ from pathlib import Path
 
 from satchel.messages import TextBlock
 
-__all__ = ["surroundings_block", "time_block"]
-
 _MOST_REF_BYTES = 4_096
 """Read at most this much of a file in `.git` that names a branch or folder; real ones have less than 300 bytes."""
 

@@ -13,8 +13,6 @@ from satchel.config.home import ensure_home, replace_file
 from satchel.errors import ConfigError, NotFound, SandboxError, StorageUnwritable, UsageError
 from satchel.sandbox.process import run_process
 
-__all__ = ["UNIT", "Ran", "Runs", "ServiceState", "install", "remove", "run_systemctl", "state", "unit_text"]
-
 UNIT: Final = "satchel.service"
 _MARK: Final = "# Made by `satchel service install`; `satchel service remove` removes it."
 _TIMEOUT_S: Final = 60.0

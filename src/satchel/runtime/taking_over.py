@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from satchel.events import Assistant, Event, Final, MemoryCaptured, TurnEnd, TurnStart, TurnStatus
 from satchel.messages import Block, Message, TextBlock, Usage
 
-__all__ = ["turns_of"]
-
 _BEFORE = "The beginning of this conversation is not known."
 
 

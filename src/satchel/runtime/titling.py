@@ -22,8 +22,6 @@ from satchel.runtime.home import Home
 from satchel.runtime.parts import Parts
 from satchel.sessions import title_of
 
-__all__ = ["Titling"]
-
 _log = logging.getLogger(__name__)
 
 _MOST_TURNS: Final = 3

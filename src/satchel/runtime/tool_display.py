@@ -18,16 +18,6 @@ from satchel.tools.mcp import resources
 from satchel.tools.web import browser, fetch, search
 from satchel.wording import one_line
 
-__all__ = [
-    "DISPLAYS",
-    "describe_call",
-    "describe_progress",
-    "display_of",
-    "show_observation",
-    "show_result",
-    "text_for_people",
-]
-
 DISPLAYS: Final[Mapping[str, Display]] = {
     **{name: tool.display for name, tool in BUILT_IN.items()},
     "browser": browser.DISPLAY,

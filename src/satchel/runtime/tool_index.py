@@ -13,8 +13,6 @@ from satchel.models.port import Embedder
 from satchel.tools.deferral import document_of
 from satchel.tools.port import Tool
 
-__all__ = ["ToolIndex"]
-
 
 @dataclass(slots=True, eq=False)
 class ToolIndex:

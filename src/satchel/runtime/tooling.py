@@ -50,8 +50,6 @@ from satchel.tools.mcp.sampling import Sampler
 from satchel.tools.mcp.server import ServerHost
 from satchel.version import __version__
 
-__all__ = ["ToolEntry", "Tooling", "external_tools", "fetching", "mcp_tools", "tool_folders"]
-
 _MOST_DISCOVERY_S: Final = 5.0
 """How long a first message waits for executables that were never asked: two rounds of a second, and some."""
 

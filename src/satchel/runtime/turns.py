@@ -23,8 +23,6 @@ from satchel.messages import ToolUseBlock, Usage
 from satchel.runtime.broadcast import Broadcast
 from satchel.sessions.view import SessionTurn, ToolCall
 
-__all__ = ["TURN", "RunningTurn", "Step", "TurnResult", "is_busy", "memories_to_json", "result_of"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:

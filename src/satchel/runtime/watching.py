@@ -30,8 +30,6 @@ from satchel.sandbox.detached import work_lock
 from satchel.tools.builtin.tree import FoundPath
 from satchel.tools.documents.reading import Document, is_small, read_small
 
-__all__ = ["WatchedFolder", "Watching", "folder_line", "has_watched", "unwatch", "watch", "watched"]
-
 _log = logging.getLogger(__name__)
 
 _LOCK: Final = "watching"

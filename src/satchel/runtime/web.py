@@ -24,8 +24,6 @@ from satchel.tools.web import (
 )
 from satchel.wording import install_extra
 
-__all__ = ["close_state", "engines_of", "missing_for_browser", "web_tools"]
-
 
 def web_tools(settings: Settings, *, spawn: Spawn) -> Toolset:
     """The web tools: none if the web is off, and the browser only if one can be started."""

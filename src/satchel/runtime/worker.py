@@ -12,8 +12,6 @@ from satchel.config import Settings
 from satchel.errors import StorageError
 from satchel.runtime.satchel import Satchel
 
-__all__ = ["run_worker"]
-
 
 async def run_worker(settings: Settings, *, once: bool, tell: Callable[[str], None]) -> WorkerReport:
     """Run the builds of a home. With `once`, return when there has been nothing to do for a while; otherwise run until

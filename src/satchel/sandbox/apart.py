@@ -14,8 +14,6 @@ from typing import Final
 
 from satchel.errors import SandboxError
 
-__all__ = ["argv", "end_all_of", "remove_tree", "run_apart"]
-
 _RUN_S: Final = 600
 _GONE_S: Final = 5.0
 

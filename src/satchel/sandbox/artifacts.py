@@ -18,8 +18,6 @@ from pathlib import Path, PurePosixPath
 from satchel.errors import NotFound, SandboxError, UsageError
 from satchel.sandbox.port import Artifact
 
-__all__ = ["Collected", "collect", "parts_of", "read_file", "write_file"]
-
 MOST_ENTRIES = 10_000
 """Entries that are looked at; more than this is an attack, or not a result."""
 MOST_DEPTH = 16

@@ -27,8 +27,6 @@ from satchel.sandbox.paths import opened
 from satchel.sandbox.selfrun import ASIDE, HARMLESS_TEXTS
 from satchel.sandbox.tree import ActiveFile, Stamp, Tree, look, note_made
 
-__all__ = ["Before", "Moved", "left_by_killed", "save"]
-
 Moved = tuple[Path, Path]
 """Where something was, and where it is now. The same path: it could not be moved."""
 

@@ -40,8 +40,6 @@ from satchel.sandbox.port import (
 from satchel.sandbox.process import ProcessResult, StartedProcess, Tape
 from satchel.sandbox.proxy import EgressProxy, open_egress
 
-__all__ = ["Audience", "BaseBackend", "most_report_bytes"]
-
 REPORT_OVERHEAD_BYTES = 65_536
 ESCAPED = 6
 """The length of an escaped character in JSON."""

@@ -16,8 +16,6 @@ import anyio
 from satchel.sandbox.port import Broker
 from satchel.tasks import background_tasks
 
-__all__ = ["brokered"]
-
 MOST_QUESTION_BYTES = 1 << 20
 CHUNK_BYTES = 1 << 16
 

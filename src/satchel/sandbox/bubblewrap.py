@@ -40,8 +40,6 @@ from satchel.sandbox.port import Boxed, Feature, OpenBox, Probe, Watch, Workspac
 from satchel.sandbox.probing import probe_by_doing
 from satchel.sandbox.workspace import open_workspace
 
-__all__ = ["Bubblewrap"]
-
 INSIDE_GUEST = "/run/satchel"
 INSIDE_CODE = "/capability"
 INSIDE_LAYER = "/layer"

@@ -10,21 +10,6 @@ from pathlib import Path
 
 from satchel.sandbox.job import python_program
 
-__all__ = [
-    "ALWAYS",
-    "OF_A_USER",
-    "NO_SYSCTL",
-    "OF_ROOT",
-    "ROOT_HIDDEN",
-    "find",
-    "ETC",
-    "SYSTEM",
-    "interpreter_folders",
-    "interpreter_mounts",
-    "parents",
-    "system_mounts",
-]
-
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store")
 ETC = (
     "/etc/alternatives",

@@ -13,8 +13,6 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-__all__ = ["joined", "process_group"]
-
 MOUNT = Path("/sys/fs/cgroup")
 PROCS = "cgroup.procs"
 REMOVE_TRIES, REMOVE_PAUSE_S = 50, 0.01

@@ -13,8 +13,6 @@ from satchel.sandbox.landlock import Landlock
 from satchel.sandbox.port import Probe, Sandbox
 from satchel.sandbox.unsafe import Unsafe
 
-__all__ = ["LADDER", "misnamed", "open_sandbox", "probes", "refusal"]
-
 LADDER: Final[tuple[str, ...]] = ("bubblewrap", "landlock")
 """What "auto" tries, in this order."""
 

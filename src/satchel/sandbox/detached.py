@@ -19,8 +19,6 @@ from satchel.config.locks import FileLock, held
 from satchel.errors import SandboxError, StorageUnwritable
 from satchel.sandbox.marks import MARK, REPORT_FD
 
-__all__ = ["ask_to_end", "is_starting", "is_working", "start_satchel", "start_working", "work_lock"]
-
 _START: Final = 'trap "" HUP; "$@" &'
 _START_NICELY: Final = 'trap "" HUP; if command -v nice >/dev/null; then set -- nice -n 15 "$@"; fi; "$@" &'
 """At a low priority, where the machine has `nice`. The lowest, 19, would starve on a machine that is always busy."""

@@ -8,8 +8,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
-__all__ = ["harmless_text", "is_harmless_key", "setting_lines", "settings_in"]
-
 _SECTION: Final = re.compile(r'[ \t]*\[([A-Za-z0-9-]+)(?:[ \t]+"((?:[^"\\]|\\["\\])*)")?\][ \t]*')
 _ENTRY: Final = re.compile(r"[ \t]*([A-Za-z][A-Za-z0-9-]*)[ \t]*(?:=[ \t]*([^\x00-\x08\x0b-\x1f]*))?")
 _ANY_SECTION: Final = re.compile(r'\s*\[((?:[^\]"]|"(?:[^"\\]|\\.)*")*)\]')

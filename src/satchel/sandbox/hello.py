@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["MOST_HELLO_BYTES", "server_name"]
-
 MOST_HELLO_BYTES = 65_536
 """Longer than any greeting: with post-quantum keys and a session ticket they have some 3 KiB."""
 _MOST_RECORD_BYTES = 16_384 + 256

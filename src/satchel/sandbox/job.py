@@ -17,19 +17,6 @@ from pathlib import Path
 from satchel.errors import SandboxError
 from satchel.sandbox.port import PythonEntry, RunSpec
 
-__all__ = [
-    "ENVIRON",
-    "GUEST",
-    "HOST_PROCESSES",
-    "JobPlaces",
-    "Scene",
-    "command_job",
-    "job_bytes",
-    "memory_file",
-    "python_program",
-    "scratch_folder",
-]
-
 GUEST = Path(__file__).with_name("guest")
 """The programs that run inside."""
 ENVIRON: Mapping[str, str] = {

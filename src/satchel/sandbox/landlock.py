@@ -39,8 +39,6 @@ from satchel.sandbox.workspace import (
     watched,
 )
 
-__all__ = ["Landlock"]
-
 DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 FACTS = ("/proc/cpuinfo", "/proc/meminfo", "/proc/stat", "/sys/devices/system/cpu")
 """What programs ask the machine about, and what says nothing about other processes."""

@@ -41,8 +41,6 @@ from satchel.sandbox.process import ProcessResult, run_process
 from satchel.sandbox.requirements import parse_requirements
 from satchel.wording import install_extra
 
-__all__ = ["LayerLimits", "Layers", "Lock", "find_uv"]
-
 T = TypeVar("T")
 
 _LOCKED = re.compile(r"(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*)==(?P<version>[A-Za-z0-9.!+_-]+)(?: ; [^\\]+)? \\")

@@ -22,8 +22,6 @@ from satchel.sandbox.job import HOST_PROCESSES, JobPlaces, Scene, job_bytes, mem
 from satchel.sandbox.port import Boxed, OnOutput, RunResult, RunSpec
 from satchel.sandbox.process import StartedProcess
 
-__all__ = ["LocalSandbox", "PreparedBox"]
-
 PIPE_BYTES = 60_000
 """A larger job doesn't fit into a pipe at once."""
 SPARE_S = 120.0

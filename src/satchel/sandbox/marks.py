@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["MARK", "REPORT_FD"]
-
 MARK = "_SATCHEL_RUN"
 """The environment variable that marks a started process and its descendants. It doesn't begin with `SATCHEL_`, the
 prefix of settings."""

@@ -17,8 +17,6 @@ from satchel.sandbox.gitconfig import is_harmless_key, settings_in
 from satchel.sandbox.selfrun import GIT_SETTINGS
 from satchel.sandbox.tree import Stamp, Tree, stamp_of
 
-__all__ = ["Led", "follow", "roots_of"]
-
 _MOST_BYTES: Final = 65_536
 _MOST_INCLUDED: Final = 50
 _MOST_LINKS: Final = 40

@@ -30,8 +30,6 @@ from satchel.errors import SandboxError
 from satchel.processes import has_ended
 from satchel.sandbox.apart import argv
 
-__all__ = ["Copy", "Original"]
-
 _NUMBER: Final = 4
 """Bytes of what is asked of the original, and of its answer: 0 for a new copy, which is answered with its number; else
 whether the copy of this number has ended, which is answered with the number, with 0 if it runs, or with `_UNKNOWN`.

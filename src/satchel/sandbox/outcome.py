@@ -9,14 +9,11 @@ from __future__ import annotations
 import json
 import signal
 from collections.abc import Collection
+from dataclasses import dataclass
 
 from satchel.errors import SandboxError
 from satchel.sandbox.port import Limits, Status
 from satchel.sandbox.process import Captured, ProcessResult
-
-__all__ = ["FLOOD", "STARTED", "RunVerdict", "judge", "redacted", "text_of"]
-
-from dataclasses import dataclass
 
 STARTED = b"+"
 """The first byte of a report: the sandbox is up, and what follows comes from the code in it."""

@@ -16,8 +16,6 @@ from pathlib import Path
 
 from satchel.errors import SandboxError
 
-__all__ = ["LedElsewhere", "identity", "make_folder", "opened", "step_by_step"]
-
 
 class LedElsewhere(SandboxError):
     """A path that was agreed to leads elsewhere now."""

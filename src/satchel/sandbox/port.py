@@ -21,32 +21,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Protocol, Self, TypeAlias
 
-__all__ = [
-    "Artifact",
-    "OpenBox",
-    "Boxed",
-    "Broker",
-    "CommandEntry",
-    "CommandResult",
-    "Denial",
-    "Feature",
-    "Limits",
-    "Network",
-    "NetworkMode",
-    "OnOutput",
-    "Pinned",
-    "Probe",
-    "PythonEntry",
-    "RunResult",
-    "RunSpec",
-    "Sandbox",
-    "SandboxSession",
-    "SessionSpec",
-    "Status",
-    "Watch",
-    "WorkspaceBox",
-]
-
 OnOutput: TypeAlias = Callable[[Literal["stdout", "stderr"], bytes], Awaitable[None]]
 """Called with each piece of output as it arrives."""
 

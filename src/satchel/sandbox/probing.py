@@ -10,8 +10,6 @@ from satchel.errors import SandboxError
 from satchel.sandbox.backend import BaseBackend
 from satchel.sandbox.port import Limits, Probe, PythonEntry, RunSpec
 
-__all__ = ["fix_for", "probe_by_doing"]
-
 APPARMOR_SWITCH = Path("/proc/sys/kernel/apparmor_restrict_unprivileged_userns")
 NO_PROGRAM = (
     "Install bubblewrap: sudo apt install bubblewrap (Debian, Ubuntu), sudo dnf install bubblewrap (Fedora), "

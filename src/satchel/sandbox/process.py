@@ -38,18 +38,7 @@ from satchel.sandbox.port import Boxed, Status
 from satchel.sandbox.warden import Warden
 from satchel.sandbox.watchdog import Watchdog
 
-__all__ = [
-    "MARK",
-    "REPORT_FD",
-    "Captured",
-    "Entrance",
-    "OnOutput",
-    "ProcessResult",
-    "StreamName",
-    "Tape",
-    "run_process",
-    "watch_notes",
-]
+__all__ = ["MARK", "REPORT_FD"]
 
 StreamName: TypeAlias = Literal["stdout", "stderr"]
 OnOutput: TypeAlias = Callable[[StreamName, bytes], Awaitable[None]]

@@ -32,14 +32,6 @@ from satchel.errors import SandboxError, UsageError
 from satchel.sandbox.port import Denial, Network
 from satchel.sandbox.relay import Relay, RelayLimits, RelayRefusal, RequestHead, Route
 
-__all__ = [
-    "HostPattern",
-    "HostRules",
-    "EgressProxy",
-    "ProxyLimits",
-    "open_egress",
-]
-
 _RESOLVE_S = 10.0
 _MOST_ADDRESSES = 4
 _MOST_DENIED = 100

@@ -19,8 +19,6 @@ from anyio.streams.buffered import BufferedByteReceiveStream
 
 from satchel.sandbox.hello import MOST_HELLO_BYTES, server_name
 
-__all__ = ["RequestHead", "Decide", "RelayRefusal", "Relay", "RelayLimits", "Route"]
-
 _HOP_BY_HOP = frozenset(
     (b"connection", b"keep-alive", b"proxy-connection", b"proxy-authorization", b"upgrade", b"te", b"trailer")
 )

@@ -14,8 +14,6 @@ from packaging.utils import canonicalize_name
 
 from satchel.errors import UsageError
 
-__all__ = ["MOST_REQUIREMENTS", "parse_requirements"]
-
 MOST_REQUIREMENTS = 50
 _MOST_CHARS = 200
 _PLACE = re.compile(r"[.~/\\]|[a-z+]+://|(git|hg|svn|bzr)\+", re.IGNORECASE)

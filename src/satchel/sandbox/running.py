@@ -13,8 +13,6 @@ from satchel.errors import SandboxError
 from satchel.sandbox.process import CHUNK_BYTES, MAX_PIPE_BYTES, Entrance, _Pipe, _start, _Tree
 from satchel.sandbox.watchdog import Watchdog
 
-__all__ = ["RunningProcess", "run_alongside"]
-
 EXIT_S = 0.5
 """How long a process may take to exit by itself after its stdin was closed, as a server that reads it does."""
 _GRACE_S = 1.0

@@ -18,8 +18,6 @@ from typing import Final
 
 from satchel.errors import NoSandbox
 
-__all__ = ["CAPABILITY", "CAPABILITY_WITH_PROXY", "NO_SOCKETS", "WORKSPACE", "SyscallFilter", "program"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyscallFilter:

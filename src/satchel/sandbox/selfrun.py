@@ -12,8 +12,6 @@ import re
 from collections.abc import Sequence
 from typing import Final, Literal, TypeAlias
 
-__all__ = ["ASIDE", "GIT_SETTINGS", "HARMLESS_TEXTS", "Kind", "has_settings", "kind_of"]
-
 Kind: TypeAlias = Literal["settings", "built", "ordinary"]
 """Programs act upon it by themselves; builds make it, and the rule doesn't hold in it; anything else."""
 

@@ -17,8 +17,6 @@ from typing import Literal, TypeAlias
 
 from satchel.sandbox.selfrun import GIT_SETTINGS, kind_of
 
-__all__ = ["ActiveFile", "Stamp", "Tree", "last_look", "look", "note_made", "stamp_of"]
-
 Stamp: TypeAlias = tuple[int, int, int]
 """Device, inode and the time of the last change, in ns: no other file has had it, and no change keeps it."""
 _Git: TypeAlias = Literal["common", "linked", ""]

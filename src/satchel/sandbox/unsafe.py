@@ -14,8 +14,6 @@ from satchel.sandbox.job import ENVIRON, GUEST, JobPlaces, Scene, python_program
 from satchel.sandbox.local import LocalSandbox
 from satchel.sandbox.port import Boxed, Denial, Feature, OpenBox, Probe, Watch, WorkspaceBox
 
-__all__ = ["Unsafe"]
-
 BOUNDLESS = Watch(memory_mb=1 << 40, processes=1 << 40, every_s=1.0)
 
 

@@ -18,8 +18,6 @@ from pathlib import Path
 
 from satchel.errors import SandboxError
 
-__all__ = ["Warden"]
-
 SHELL = "/bin/sh"
 SCRIPT = Path(__file__).with_name("warden.sh")
 SYSTEM_PATH = "/usr/bin:/bin"

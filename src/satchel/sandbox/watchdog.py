@@ -25,8 +25,6 @@ from anyio import to_thread
 
 from satchel.sandbox.port import Status, Watch
 
-__all__ = ["Watchdog"]
-
 MIB = 1_048_576
 FIRST_LOOK_S = 0.03
 """Most runs are over before it."""

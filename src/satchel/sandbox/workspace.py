@@ -50,21 +50,6 @@ from satchel.sandbox.proxy import EgressProxy, open_egress
 from satchel.sandbox.selfrun import kind_of
 from satchel.sandbox.tree import Tree, last_look, look
 
-__all__ = [
-    "SYSTEM_TOPS",
-    "VISIBLE_BELOW",
-    "GitFolder",
-    "Mount",
-    "common_of",
-    "git_folders",
-    "look_at_readable",
-    "open_workspace",
-    "open_as_agreed",
-    "protected_in_git",
-    "special_in",
-    "workspace_mounts",
-]
-
 INSIDE_GUEST = "/run/satchel"
 INSIDE_SOCKET = "/run/satchel-proxy.sock"
 PRLIMIT, SETPRIV = "/usr/bin/prlimit", "/usr/bin/setpriv"

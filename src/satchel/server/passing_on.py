@@ -30,8 +30,6 @@ from satchel.sessions import PassedOn
 if TYPE_CHECKING:
     from cryptography.fernet import Fernet
 
-__all__ = ["BEGUN", "PassingOn", "is_passed_on", "passed_after"]
-
 _PASSED: Final = "satchel.passed"
 _PATHS: Final = ("/api/sessions/", "/chat/", "/api/chat")
 """Below these, answers are short. A turn that is streamed stays where it was asked for, but for that of /api/chat."""

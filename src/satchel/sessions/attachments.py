@@ -15,8 +15,6 @@ from satchel.errors import NotFound, StorageUnwritable, UsageError
 from satchel.messages import FileBlock
 from satchel.tools.kept import kept_path, media_type_of, write_kept
 
-__all__ = ["KEPT", "MOST_BYTES", "MOST_FILES", "Uploads", "plain_name", "uploads_folder"]
-
 MOST_BYTES: Final = 15 << 20
 """Of one file. Anthropic takes requests of 32 MB, and base64 makes four bytes of three."""
 MOST_FILES: Final = 20

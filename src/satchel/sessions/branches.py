@@ -8,8 +8,6 @@ from dataclasses import dataclass, replace
 from satchel.messages import Usage
 from satchel.sessions.summary import SessionInfo
 
-__all__ = ["Versions", "as_listed", "by_age", "folded", "grouped", "told_once", "versions"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Versions:

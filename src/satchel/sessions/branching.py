@@ -35,8 +35,6 @@ from satchel.sessions.places import beside
 from satchel.tools.builtin.changes import copy_changes
 from satchel.tools.kept import kept_path
 
-__all__ = ["write_branch"]
-
 _LEFT_OUT = (
     SessionEnd, SessionTitled, SessionFiled, ModelCalled, MessageWaiting, MessageTakenBack, BuildPosted, Notice,
 )  # fmt: skip

@@ -19,8 +19,6 @@ from satchel.clock import Clock
 from satchel.sessions.tables import session_client_place
 from satchel.storage import Database
 
-__all__ = ["ClientHistory", "ClientPlace"]
-
 MOST_PLACES: Final = 50_000
 """About a year of heavy use, and 50 MB with a block of memory at each place. The oldest go first."""
 _SPARE: Final = 1_000

@@ -20,8 +20,6 @@ from satchel.sessions.journal import unwritable
 from satchel.sessions.log import is_compressed, open_log
 from satchel.sessions.rewriting import locked_log, rewriting_path
 
-__all__ = ["Replaced", "compress_log", "expand_log"]
-
 _LEVEL = 6
 """A higher one takes 1 % off, and more time. LZMA takes 6 % off, and 14 times the time (20 MB in 680 logs)."""
 _BUFFER = 1 << 20

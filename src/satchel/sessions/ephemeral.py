@@ -16,8 +16,6 @@ from satchel.errors import StorageError, StorageUnwritable
 from satchel.events import Event, Record, is_transient
 from satchel.sessions.journal import OnForgotten
 
-__all__ = ["EphemeralJournal"]
-
 
 class EphemeralJournal:
     """Stands in for a `Journal` and keeps the records in memory. `SessionStore.ephemeral` returns one.

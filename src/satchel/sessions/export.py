@@ -36,17 +36,6 @@ from satchel.sessions.summary import SessionInfo
 from satchel.sessions.view import LastWords, Part, Said, ToolCall, turns_in
 from satchel.tools.kept import kept_path
 
-__all__ = [
-    "Told",
-    "hit_to_json",
-    "info_to_json",
-    "to_json",
-    "to_markdown",
-    "told_as_json",
-    "told_as_markdown",
-    "write_archive",
-]
-
 Told: TypeAlias = tuple[SessionInfo, int, Sequence[Record]]
 """A branch of a conversation: what a list shows of it, the first turn that was not told before, its log."""
 

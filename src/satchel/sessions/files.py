@@ -41,8 +41,6 @@ from satchel.sessions.logs import LogFile, Logs, Rewriting, name_of
 from satchel.sessions.places import session_id_of
 from satchel.sessions.rewriting import locked_log, rewriting_path
 
-__all__ = ["FileLogs", "stat_log"]
-
 _SMALL_LOG = 1_000_000
 """Reading a log of up to this many bytes is short work: about 15 ms."""
 _MOST_OFFSETS = 256

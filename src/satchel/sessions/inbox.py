@@ -17,8 +17,6 @@ from satchel.plain import storable
 from satchel.sessions.tables import session_inbox
 from satchel.storage import Database, Prepared
 
-__all__ = ["Inbox"]
-
 MAX_CHARS = 20_000
 """The limit of one entry: two thirds of the default limit of a tool result, because the model did not ask for it."""
 _MAX_WAITING = 1000

@@ -27,8 +27,6 @@ from satchel.sessions.summary import LogPassage, SessionInfo, Summary, passages_
 from satchel.sessions.tables import session_log, session_passage, session_settled
 from satchel.storage import Database
 
-__all__ = ["SearchHit", "SessionIndex", "clear_index"]
-
 _SLICE_CHARS = 250_000
 """The text that one transaction adds or removes. It keeps the database's only writer busy for about 10 ms, and turns
 need that writer to store what was said."""

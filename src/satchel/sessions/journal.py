@@ -31,19 +31,6 @@ from satchel.processes import has_ended
 from satchel.sessions.log import Log, Offsets, encode_records, read_log, read_records
 from satchel.sessions.rewriting import words_taken
 
-__all__ = [
-    "FileJournal",
-    "Hold",
-    "Journal",
-    "Lanes",
-    "OnForgotten",
-    "is_empty",
-    "make_folder",
-    "unwritable",
-    "writer_lock",
-    "writer_of",
-]
-
 OnForgotten: TypeAlias = Callable[[Sequence[str]], Awaitable[Sequence[Event]]]
 """Gets the words that another writer has taken out of a log, and gives a batch of events without them."""
 

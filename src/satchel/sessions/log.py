@@ -17,25 +17,6 @@ from typing import IO, Any
 from satchel.errors import StorageError, UsageError
 from satchel.events import Record, event_to_json, record_from_json
 
-__all__ = [
-    "PAGE_BYTES",
-    "Log",
-    "LogLine",
-    "Offsets",
-    "Pace",
-    "Skipped",
-    "decode_line",
-    "encode_line",
-    "encode_records",
-    "is_compressed",
-    "log_of",
-    "open_log",
-    "read_lines",
-    "raw_lines",
-    "read_log",
-    "read_records",
-]
-
 PAGE_BYTES = 4_000_000
 """Bytes of lines that one call of `read_records` decodes, at most one line more: about 50 ms of work."""
 _GZIP = b"\x1f\x8b"

@@ -16,8 +16,6 @@ from satchel.sessions.journal import Hold, Journal
 from satchel.sessions.log import LogLine
 from satchel.sessions.rewriting import rewrite_file
 
-__all__ = ["LogFile", "Logs", "Rewriting", "name_of"]
-
 
 @dataclass(frozen=True, slots=True)
 class LogFile:

@@ -30,15 +30,6 @@ from satchel.sessions.tables import (
 )
 from satchel.storage import Database
 
-__all__ = [
-    "NO_CONVERSATIONS",
-    "clear_conversations",
-    "copy_conversations",
-    "digest_conversations",
-    "store_beside",
-    "take_in",
-]
-
 NO_CONVERSATIONS: Final = hashlib.sha256(b"[]").hexdigest()
 """What `digest_conversations` returns where there are none."""
 _BESIDE = ((session_inbox, "id"), (session_client_place, "key"))

@@ -7,8 +7,6 @@ import re
 from datetime import datetime
 from pathlib import Path
 
-__all__ = ["FORBIDDEN_IN_IDS", "beside", "bucket_name", "log_name", "session_id_of"]
-
 FORBIDDEN_IN_IDS = re.compile(r"[^A-Za-z0-9:-]")
 """An id is part of a file name, where `_` separates it from the time."""
 

@@ -18,17 +18,6 @@ from satchel.sessions.log import encode_line
 from satchel.sessions.logs import Logs
 from satchel.spacing import FORGOTTEN, Finder, without_lines
 
-__all__ = [
-    "Matchers",
-    "Redacted",
-    "Redaction",
-    "Sieve",
-    "Words",
-    "inbox_redactor",
-    "live_redactor",
-    "redact_log",
-]
-
 _QUOTE_CHARS = 12
 """From this many characters on, the same words elsewhere in a session are a quotation and not a coincidence."""
 _MIN_OVERLAP = 4

@@ -13,8 +13,6 @@ from typing import Any
 from satchel.config.home import replacing
 from satchel.spacing import FORGOTTEN
 
-__all__ = ["locked_log", "rewrite_file", "rewriting_path", "words_taken"]
-
 _OMITS = "[…"
 _TELLING_CHARS = 12
 """Shorter pieces of a text say too little to be looked for elsewhere; a text that went as a whole does not."""

@@ -23,18 +23,6 @@ from satchel.config.home import replacing
 from satchel.errors import StorageCorrupt
 from satchel.sessions.tables import conversation_files, conversation_parts
 
-__all__ = [
-    "Changed",
-    "RowFiles",
-    "Whose",
-    "damaged_files",
-    "file_path",
-    "has_files",
-    "name_in",
-    "quoted",
-    "remove_files",
-]
-
 _PART: Final = 1 << 20
 """Bytes of a row."""
 _MOST_NAME: Final = 2000

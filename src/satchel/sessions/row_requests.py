@@ -15,8 +15,6 @@ from sqlalchemy import Connection, delete, insert, select, update
 from satchel.sessions.tables import NOW, conversation_requests, conversations
 from satchel.storage import Database
 
-__all__ = ["PassedOn", "RowRequests"]
-
 _rows: Final = conversation_requests
 _LEFT_MS: Final = 600_000
 """A row that is older was left by a server that was killed."""

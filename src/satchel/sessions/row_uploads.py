@@ -18,8 +18,6 @@ from satchel.sessions.tables import conversation_uploads
 from satchel.storage import Database
 from satchel.tools.kept import write_kept
 
-__all__ = ["RowUploads"]
-
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MS: Final = timedelta(milliseconds=1)
 

@@ -74,8 +74,6 @@ from satchel.sessions.tables import (
 )
 from satchel.storage import Database, Prepared
 
-__all__ = ["RowLogs"]
-
 T = TypeVar("T")
 _Reads: TypeAlias = Callable[[Callable[[Connection], Any]], Any]
 

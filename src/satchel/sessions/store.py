@@ -50,8 +50,6 @@ from satchel.tools.kept import FOLDER
 if TYPE_CHECKING:
     from satchel.sessions.rows import RowLogs
 
-__all__ = ["SessionStore"]
-
 T = TypeVar("T")
 _OLD_LOCK_S = 3600.0
 _ASK_S = 0.1

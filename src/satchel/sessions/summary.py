@@ -29,20 +29,6 @@ from satchel.events import (
 )
 from satchel.messages import Usage, text_of, usage_from_json, usage_to_json
 
-__all__ = [
-    "LogPassage",
-    "SessionInfo",
-    "Summary",
-    "UsageRow",
-    "add_cost",
-    "day_of",
-    "passages_of",
-    "plain_line",
-    "read_title",
-    "source_of",
-    "title_of",
-]
-
 _TITLE_CHARS = 60
 _CONVERSATION = "conversation"
 _SOURCES = {

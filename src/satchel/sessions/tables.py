@@ -24,25 +24,6 @@ from sqlalchemy import (
     func,
 )
 
-__all__ = [
-    "NOW",
-    "SERVER_ONLY",
-    "conversation_costs",
-    "conversation_files",
-    "conversation_lines",
-    "conversation_parts",
-    "conversation_requests",
-    "conversation_uploads",
-    "conversations",
-    "metadata",
-    "rows",
-    "session_client_place",
-    "session_inbox",
-    "session_log",
-    "session_passage",
-    "session_settled",
-]
-
 metadata = MetaData()
 
 NOW: Final = cast(extract("epoch", func.clock_timestamp()) * 1000, BigInteger)

@@ -46,8 +46,6 @@ from satchel.events import (
 )
 from satchel.messages import ToolUseBlock, text_of
 
-__all__ = ["ToolCall", "LastWords", "Part", "Said", "SessionView", "SessionTurn", "turns_in"]
-
 _P = TypeVar("_P", bound="Part")
 _UNKNOWN = datetime.min.replace(tzinfo=UTC)
 _ENDS_TURN = ("model", "turn")

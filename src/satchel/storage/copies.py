@@ -14,8 +14,6 @@ from satchel.errors import StorageCorrupt, StorageUnwritable
 from satchel.storage import sqlite
 from satchel.storage.failures import code_of, explain, explain_os, is_full
 
-__all__ = ["copy_database", "damage_of", "is_in_use", "why_unwritable"]
-
 _BUSY_TIMEOUT_MS = 30_000
 
 

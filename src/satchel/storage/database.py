@@ -22,8 +22,6 @@ from sqlalchemy import Connection, Engine
 from satchel.clock import Clock, SystemClock
 from satchel.errors import ConfigError, StorageError, StorageLocked
 
-__all__ = ["MEMORY", "Database", "DatabaseReport", "is_server"]
-
 T = TypeVar("T")
 
 MEMORY = ":memory:"

@@ -14,8 +14,6 @@ from sqlalchemy.schema import CreateIndex, CreateTable
 from sqlalchemy.sql import operators
 from sqlalchemy.types import NullType
 
-__all__ = ["create_statements", "dialect", "translate"]
-
 
 class _Compiler(PGCompiler_psycopg):
     """Statements. Names and arguments of the methods are SQLAlchemy's."""

@@ -11,8 +11,6 @@ from sqlalchemy.exc import DBAPIError
 
 from satchel.errors import StorageCorrupt, StorageError, StorageLocked, StorageUnwritable
 
-__all__ = ["code_of", "explain", "explain_os", "is_full", "is_locked"]
-
 # The low byte of an extended result code is the primary code (sqlite.org/rescode.html).
 _PRIMARY = 0xFF
 _LOCKED = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})

@@ -9,8 +9,6 @@ from sqlalchemy import Engine, create_engine, event
 
 from satchel.storage import sqlite
 
-__all__ = ["jobs_engine"]
-
 _BUSY_TIMEOUT_MS = 30_000
 
 

@@ -18,8 +18,6 @@ from sqlalchemy import Connection, func, select, table
 
 from satchel.errors import StorageError
 
-__all__ = ["alembic_config", "upgrade", "upgrade_server"]
-
 _ONE_AT_A_TIME = threading.Lock()
 
 MIGRATIONS = Path(__file__).parent / "migrations"

@@ -35,8 +35,6 @@ from satchel.storage.database import JITTER_S, Database, DatabaseReport
 from satchel.storage.dialect import translate
 from satchel.storage.schema import HEAD, known_revision, newest_statements
 
-__all__ = ["PostgresDatabase", "look"]
-
 T = TypeVar("T")
 
 _log = logging.getLogger(__name__)

@@ -11,8 +11,6 @@ from sqlalchemy import Connection, Dialect
 from sqlalchemy.dialects.sqlite.base import SQLiteDialect
 from sqlalchemy.sql import ClauseElement
 
-__all__ = ["Prepared"]
-
 
 class Prepared:
     """One statement. Running it through SQLAlchemy takes 26 µs, of which SQLite uses 4; this way it takes 5. A

@@ -11,8 +11,6 @@ from typing import Any, TypeAlias
 from satchel.errors import StorageError
 from satchel.storage.schema import HEAD
 
-__all__ = ["Rows", "reading"]
-
 Rows: TypeAlias = Callable[[str, Sequence[Any]], list[tuple[Any, ...]]]
 """Runs a query with its values, and returns its rows."""
 

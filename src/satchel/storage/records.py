@@ -15,8 +15,6 @@ from sqlalchemy.exc import ArgumentError
 
 from satchel.errors import ConfigError, StorageError, StorageUnreachable
 
-__all__ = ["Records"]
-
 _CONNECT: Final = {"autocommit": True, "connect_timeout": 10, "tcp_user_timeout": 10_000}
 """A server that is cut off is given up after ten seconds (tcp_user_timeout is in milliseconds)."""
 _MADE_BY_ANOTHER: Final = (

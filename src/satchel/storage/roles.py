@@ -12,8 +12,6 @@ from sqlalchemy.engine import make_url
 
 from satchel.errors import StorageError
 
-__all__ = ["add_role", "drop_role", "set_role_password", "url_for"]
-
 _OF_ADMINISTRATOR: Final = frozenset(
     {"options", "dbname", "user", "password", "passfile", "sslkey", "sslcert", "sslpassword", "service"}
 )

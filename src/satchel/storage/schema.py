@@ -7,8 +7,6 @@ from pathlib import Path
 
 from satchel.errors import StorageTooNew
 
-__all__ = ["HEAD", "NEWEST", "REVISIONS", "known_revision", "newest_statements"]
-
 REVISIONS: tuple[str, ...] = (
     "0001_memory",
     "0002_sessions",

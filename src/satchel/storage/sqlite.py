@@ -19,7 +19,7 @@ from satchel.storage.database import MEMORY
 from satchel.storage.failures import explain, explain_os
 from satchel.storage.schema import known_revision
 
-__all__ = ["BEGIN", "MEMORY", "create_file", "driver", "look", "make_engine", "refuse_network"]
+__all__ = ["MEMORY"]
 
 BEGIN = "satchel_begin"
 """The execution option that says how the transactions of a connection begin: "IMMEDIATE" or "DEFERRED"."""

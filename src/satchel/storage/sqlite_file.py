@@ -25,8 +25,6 @@ from satchel.storage.failures import explain, explain_os, is_locked
 from satchel.storage.schema import HEAD, newest_statements
 from satchel.storage.unused import MOST_PAGES, PageFile
 
-__all__ = ["SqliteDatabase"]
-
 T = TypeVar("T")
 
 _log = logging.getLogger(__name__)

@@ -17,8 +17,6 @@ from pathlib import Path
 from threading import Lock
 from typing import ClassVar, Final
 
-__all__ = ["MOST_PAGES", "PageFile"]
-
 MOST_PAGES: Final = 2 << 24
 """Up to so many pages (137 GB), the first byte of a page tells whether it is part of a b-tree: other pages begin with
 the number of a page, whose first byte is then 0 or 1."""

@@ -13,20 +13,6 @@ from satchel.errors import UsageError
 from satchel.sandbox.selfrun import has_settings
 from satchel.tools.paths import is_below
 
-__all__ = [
-    "NETWORK",
-    "OUTSIDE",
-    "READ",
-    "REASON",
-    "WRITE",
-    "Box",
-    "Boxing",
-    "Wish",
-    "granted_paths",
-    "host_covers",
-    "read_wish",
-]
-
 NETWORK, READ, WRITE, OUTSIDE, REASON = "network", "read", "write", "outside_box", "reason"
 """The fields of a built-in tool's input in which the model asks for more than the box gives."""
 _WEB_PORTS = ("80", "443")

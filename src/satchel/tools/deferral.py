@@ -18,8 +18,6 @@ from satchel.tools.port import Annotations, Redirect, Tool, ToolContext, ToolRes
 from satchel.tools.registry import Registry
 from satchel.wording import one_line
 
-__all__ = ["DISPLAYS", "Bridge", "ToolFinder", "document_of", "split_by_number"]
-
 _LOOKS = Annotations(read_only=True, destructive=False, idempotent=True, open_world=False)
 _LINE_CHARS = 160
 """The length of a description in a list; enough for the first sentence in most cases."""

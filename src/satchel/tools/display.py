@@ -15,22 +15,6 @@ from typing import Any, Literal, TypeAlias
 from satchel.plain import json_in
 from satchel.wording import LINE_CHARS, counted, one_line
 
-__all__ = [
-    "Display",
-    "Kind",
-    "Line",
-    "ShownResult",
-    "Style",
-    "any_result",
-    "compact",
-    "describe_search",
-    "ends",
-    "every_field",
-    "fields",
-    "readable",
-    "show_found",
-]
-
 Style: TypeAlias = Literal["plain", "added", "removed", "active"]
 Kind: TypeAlias = Literal["read", "edit", "delete", "search", "execute", "think", "fetch", "other"]
 

@@ -12,15 +12,6 @@ from satchel.errors import SatchelError, UsageError
 from satchel.tools.port import Annotations, Effect, Source, Tool, ToolContext, ToolResult, Toolset, ToolSpec
 from satchel.tools.registry import StaticToolset
 
-__all__ = [
-    "FunctionOrTool",
-    "FunctionTool",
-    "client_tool",
-    "function_tool",
-    "tool_from_function",
-    "toolset_of",
-]
-
 Call: TypeAlias = Callable[[Mapping[str, Any], ToolContext], Awaitable[ToolResult]]
 Effects: TypeAlias = Callable[[Mapping[str, Any], ToolContext], Sequence[Effect]]
 

@@ -23,8 +23,6 @@ from satchel.errors import UsageError
 if TYPE_CHECKING:
     from jsonschema.exceptions import ValidationError
 
-__all__ = ["InputSchema", "check_schema", "target_of"]
-
 _INPUT_STEPS: Final = 60_000
 """For the check of one input. A step takes 2 to 15 µs, so the worst schema takes about a second. 1,500 objects of ten
 fields each, more than a model can write in one call, take two thirds of it.

@@ -14,19 +14,6 @@ from satchel.config.home import replacing
 from satchel.messages import MOST_TEXT, FileBlock, clean_text
 from satchel.wording import cut_text
 
-__all__ = [
-    "FOLDER",
-    "HEIF",
-    "keep",
-    "keep_seen",
-    "kept_path",
-    "media_type_of",
-    "suffix_of",
-    "with_text_size",
-    "write_kept",
-    "write_text",
-]
-
 FOLDER: Final = "attached"
 """Below the folder of the session's long results, with which the files are deleted, backed up and shown."""
 

@@ -10,8 +10,6 @@ from pathlib import Path
 
 from satchel.tools.patterns import Matcher, escaped, matcher
 
-__all__ = ["Places", "is_below", "path_matcher", "path_forms", "plain_pattern"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Places:

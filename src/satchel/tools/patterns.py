@@ -10,20 +10,6 @@ from satchel.addresses import DEFAULT_PORTS, ascii_host
 from satchel.tools.shell import Words, command_text
 from satchel.tools.urls import PlainUrl, plain_url
 
-__all__ = [
-    "Matcher",
-    "between_stars",
-    "covers",
-    "has_star",
-    "escaped",
-    "literal",
-    "matcher",
-    "only_prints",
-    "proposed_pattern",
-    "url_matches",
-    "url_may_match",
-]
-
 _PRINTS = frozenset({
     "basename", "cat", "cd", "cmp", "cut", "date", "df", "dirname", "du", "echo", "egrep", "false", "fgrep", "grep",
     "head", "id", "ls", "nl", "pwd", "readlink", "realpath", "stat", "tail", "tr", "true", "uname",

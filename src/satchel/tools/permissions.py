@@ -59,18 +59,7 @@ from satchel.tools.port import ToolSpec
 from satchel.tools.shell import MAX_CHARS, possible_commands, read_commands, words_text
 from satchel.tools.urls import plain_url
 
-__all__ = [
-    "Approval",
-    "ApprovalRequest",
-    "Approver",
-    "Consent",
-    "Decision",
-    "Gate",
-    "ModeGate",
-    "PlannedCall",
-    "Rule",
-    "parse_rule",
-]
+__all__ = ["Consent"]
 
 FORM = re.compile(r"(?P<tool>[A-Za-z0-9_*-]+)(?:\((?P<pattern>.*)\))?", re.DOTALL)
 _SHOWN_CHARS = 2_000

@@ -17,8 +17,6 @@ from typing import Any, Generic, Literal, TypeAlias, TypeVar
 from satchel.config.home import ensure_home, locked_folder, replace_file
 from satchel.errors import UsageError
 
-__all__ = ["Pin", "PinFile", "Pins", "SourceKind", "pin_path"]
-
 T = TypeVar("T")
 SourceKind: TypeAlias = Literal["external", "mcp", "capability"]
 

@@ -18,27 +18,6 @@ from satchel.messages import FileBlock, Message
 from satchel.models.port import ToolDefinition
 from satchel.tools.box import Box
 
-__all__ = [
-    "Annotations",
-    "Ask",
-    "CatalogueAccess",
-    "Delegate",
-    "Effect",
-    "MemoryAccess",
-    "Modes",
-    "Question",
-    "Redirect",
-    "Redirecting",
-    "Resumable",
-    "SessionContext",
-    "Source",
-    "Tool",
-    "ToolContext",
-    "ToolResult",
-    "ToolSpec",
-    "Toolset",
-]
-
 T = TypeVar("T")
 Source: TypeAlias = Literal["builtin", "external", "capability", "mcp", "plugin"]
 
@@ -188,9 +167,11 @@ Ask: TypeAlias = Callable[[Question], Awaitable[str | None]]
 
 
 class Blocking(Protocol):
-    """Runs a blocking function on the tools' thread pool and returns its result."""
+    """Runs blocking functions on the tools' thread pool."""
 
-    async def __call__(self, function: Callable[..., T], /, *args: Any) -> T: ...
+    async def __call__(self, function: Callable[..., T], /, *args: Any) -> T:
+        """Return what the function returns."""
+        ...
 
 
 class MemoryAccess(Protocol):

@@ -9,8 +9,6 @@ from dataclasses import dataclass
 
 from satchel.tools.port import Tool, Toolset, ToolSpec
 
-__all__ = ["Registry", "StaticToolset", "filtered"]
-
 NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 """The tool names that both wire formats accept."""
 

@@ -18,8 +18,6 @@ from typing import TYPE_CHECKING, TypeAlias
 if TYPE_CHECKING:
     from tree_sitter import Node, Parser
 
-__all__ = ["MAX_CHARS", "Word", "Words", "command_text", "possible_commands", "read_commands", "words_text"]
-
 ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\+?=.*", re.DOTALL)
 WRAPPERS = frozenset([
     "bwrap", "builtin", "busybox", "chroot", "chrt", "command", "doas", "env", "eval", "exec", "firejail",

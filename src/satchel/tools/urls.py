@@ -10,8 +10,6 @@ from urllib.parse import unquote, urlsplit
 
 from satchel.addresses import DEFAULT_PORTS, ascii_host
 
-__all__ = ["PlainUrl", "plain_url"]
-
 _UNCLEAR = re.compile(r"[\x00-\x1f\x7f\ufffd\ud800-\udfff]")
 """Control characters, where some servers end a path, and bytes that are not UTF-8, as in a dot of two bytes."""
 _MAX_DECODINGS = 5

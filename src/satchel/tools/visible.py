@@ -7,8 +7,6 @@ import unicodedata
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["hidden_in", "hidden_in_schema", "visible", "visible_schema"]
-
 _BLANK = "\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef"
 """Characters that Unicode calls printable and that show nothing: fillers, the braille blank, variation selectors."""
 _CANDIDATES = re.compile(

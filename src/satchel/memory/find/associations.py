@@ -17,8 +17,6 @@ from satchel.memory.data_files import FOLDER
 from satchel.memory.find.candidates.arrays import Floats, Matrix
 from satchel.models.embedding.rows import product
 
-__all__ = ["Associations", "Calls", "associations_of"]
-
 _NEAREST = 6
 """Situations that a message may be: it seldom is exactly one of those in the table."""
 

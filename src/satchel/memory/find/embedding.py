@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from satchel.models.port import TokenVectors, Vectors
     from satchel.storage import Database
 
-__all__ = ["DenseArm"]
-
 T = TypeVar("T")
 
 _ALL = Share()

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from satchel.memory.records import Hit, MemoryRecord
 
-__all__ = ["folded_hits", "read_evidence"]
-
 
 def read_evidence(
     connection: Connection, space: int, ids: Sequence[str]

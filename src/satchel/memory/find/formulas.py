@@ -20,14 +20,6 @@ from satchel.memory.store.micros import to_micros
 from satchel.memory.store.repository import fading, matching_rids, read_records
 from satchel.memory.text import lexicon
 
-__all__ = [
-    "SEMANTIC_THRESHOLD",
-    "boosts_of",
-    "keywords_of",
-    "score_by_keywords",
-    "score_by_meaning",
-]
-
 SEMANTIC_THRESHOLD = 0.45
 """Only what scores above it is given (seed-2; it belongs to MiniLM)."""
 

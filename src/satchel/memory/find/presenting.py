@@ -19,8 +19,6 @@ from satchel.tools.documents.tables import head_of_part
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-__all__ = ["best_passage", "is_short_reply", "questions_before"]
-
 _REPLY_WORDS = 12
 """A longer reply mostly says what it is about. Not measured: a question costs one line, and harms nothing."""
 

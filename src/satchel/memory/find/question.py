@@ -19,18 +19,6 @@ if TYPE_CHECKING:
     from satchel.memory.find.candidates.arrays import Floats
     from satchel.models.port import TokenVectors
 
-__all__ = [
-    "AskedWith",
-    "NamedDays",
-    "ParsedQuestion",
-    "Side",
-    "closeness",
-    "is_widespread",
-    "may_name_days",
-    "possible_names",
-    "read_question",
-]
-
 MAX_QUERY_CHARS = 20_000
 """The rest of a longer query is ignored."""
 

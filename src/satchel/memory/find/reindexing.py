@@ -11,8 +11,6 @@ from dataclasses import dataclass
 
 from satchel.memory.find.embedding import DenseArm
 
-__all__ = ["Reindexed", "reindex"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reindexed:

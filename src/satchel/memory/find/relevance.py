@@ -18,8 +18,6 @@ import numpy as np
 from satchel.memory.data_files import read_lines
 from satchel.memory.find.candidates.arrays import Floats, Matrix
 
-__all__ = ["RelevanceGate", "examples", "examples_hash"]
-
 _RIDGE = 1.0
 
 

@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from satchel.memory.store.filters import VisibleOf
     from satchel.memory.store.space import Space
 
-__all__ = ["Search"]
-
 _PRESENTED = 10
 """Hits of which the best passage is looked for: as many as a model or a person reads."""
 _PRESENTED_CHARS = 20_000

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from satchel.models.port import Vectors
     from satchel.storage import Database
 
-__all__ = ["TwoArms", "arms_of"]
-
 _LOOK_S = 5.0
 """How often it is looked whether another process has begun with the second embedder."""
 _FAR_DEVIATIONS = 3.0

@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from satchel.memory.store.space import Space
     from satchel.memory.store.statement_rows import Appointment
 
-__all__ = ["AGENDA_TOKENS", "Agenda", "AgendaLine", "compose"]
-
 AGENDA_TOKENS: Final = 100
 """Of the whole block (issue 11)."""
 _SAME_SHARE: Final = 0.7

@@ -27,21 +27,6 @@ if TYPE_CHECKING:
     from satchel.memory.find.relevance import RelevanceGate
     from satchel.memory.records import MemoryRecord
 
-__all__ = [
-    "LINE_FEATURES",
-    "MESSAGE_FEATURES",
-    "Logistic",
-    "NeedWeights",
-    "asked_about",
-    "is_assistants",
-    "line_features",
-    "message_features",
-    "need_of",
-    "need_words",
-    "shipped_weights",
-    "sureness",
-]
-
 LINE_FEATURES: Final[Mapping[str, str]] = {
     "message": "the cosine of its best passage and the message, on the embedder's own scale",
     "context": "the same with what was said before the message",

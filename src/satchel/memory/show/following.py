@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from satchel.memory.store.filters import VisibleOf
     from satchel.memory.store.space import Space
 
-__all__ = ["follow"]
-
 _MOST_STEPS: Final = 3
 _EACH: Final = 2
 """Memories that each name leads to."""

@@ -29,8 +29,6 @@ from satchel.messages import Message, TextBlock
 from satchel.models.port import ChatModel, ModelRequest
 from satchel.plain import json_in
 
-__all__ = ["MOST_JUDGED", "Judgement", "judge"]
-
 MOST_JUDGED = 20
 WITHIN_S = 0.8
 """What somebody who waits for an answer hardly notices. A model that answers later is not waited for."""

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from satchel.memory.text.dates import ResolvedDate
     from satchel.memory.text.statements import Sentence
 
-__all__ = ["asks_about_past", "is_past_appointment"]
-
 _MOST_CHARS: Final = 200
 """A longer memory says more than an appointment."""
 _MOST_OTHER_WORDS: Final = 4

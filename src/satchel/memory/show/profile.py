@@ -38,19 +38,6 @@ if TYPE_CHECKING:
     from satchel.memory.store.space import Space
     from satchel.memory.store.statement_rows import ProfileCandidates
 
-__all__ = [
-    "ID_CHARS",
-    "LATELY",
-    "PROFILE_TOKENS",
-    "SAID_LAST",
-    "Profile",
-    "ProfileLine",
-    "compose",
-    "fact_weight",
-    "is_own",
-    "statement_weight",
-]
-
 PROFILE_TOKENS: Final = 300
 """Of what holds (issue 11): eight facts, or ten statements."""
 LATELY: Final = 2

@@ -9,8 +9,6 @@ from typing import Final
 from satchel.memory.records import OWN_SPEAKERS, PICTURE, Hit, MemoryRecord
 from satchel.memory.text.lexicon import commonness, hash_stem, words_of
 
-__all__ = ["said_words", "shared_word", "who_said", "why_shown"]
-
 _SIGNALS: Final = {
     "message": "close in meaning to what you said",
     "part": "close in meaning to a part of what you said",

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from satchel.memory.find.candidates.arrays import Floats
     from satchel.memory.records import MemoryRecord
 
-__all__ = ["closed_spheres", "opened_by"]
-
 _SOFT: Final = 0.12
 """Of cosines with topics: how much nearer one sphere must be to be e times as likely as another."""
 _OPEN_FROM: Final = 0.1

@@ -8,8 +8,6 @@ from typing import Any, Generic, TypeVar
 from satchel.memory.records import MemoryRecord
 from satchel.plain import as_json
 
-__all__ = ["Standing", "StandingLine"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StandingLine:

@@ -46,8 +46,6 @@ if TYPE_CHECKING:
     from satchel.memory.store.spending import Asked
     from satchel.models.port import ChatModel
 
-__all__ = ["ChosenLine", "Showing", "Surface", "SurfaceResult", "choose", "may_stand", "with_later"]
-
 _MESSAGES = 3  # The number of messages that are searched for (DESIGN 5).
 _THRESHOLD = 0.5
 _EXPLAINED = 10  # Memories of a plain search that `recall` gives a reason for.

@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from satchel.memory.store.filters import VisibleOf
     from satchel.memory.store.space import Space
 
-__all__ = ["Weighed", "weigh", "why_not_new"]
-
 _EACH = 16
 """Candidates of each arm. Of what is needed, .94 is among the first twenty of a search (life-dev, profile counted)."""
 _DECIDES = 0.9

@@ -36,8 +36,6 @@ from satchel.memory.text.framing import (
 )
 from satchel.messages import Message
 
-__all__ = ["TAGS", "Said", "block_of", "gist", "said_texts", "strip_injected"]
-
 Said: TypeAlias = str | Message | Mapping[str, Any]
 """A message as it comes: words, a `Message`, or {"role", "content"} as model providers write it."""
 

@@ -17,23 +17,6 @@ from satchel.memory.records import OWN_SPEAKERS, Discretion, Kind, Trust
 from satchel.memory.text.languages import ENGLISH, function_words, language_of
 from satchel.memory.text.lexicon import commonness, stems_of
 
-__all__ = [
-    "GUEST",
-    "HELD_BACK",
-    "Whose",
-    "DiscretionWish",
-    "announced",
-    "asks_about",
-    "asks_near",
-    "beside_wish",
-    "is_wishing",
-    "named_in",
-    "open_part",
-    "stricter",
-    "telling_words",
-    "wish_of",
-]
-
 GUEST: Final = "guest"
 """The speaker of what was said while somebody other than the user wrote."""
 HELD_BACK: Final[tuple[Discretion, ...]] = ("confidential", "withheld")

@@ -23,48 +23,6 @@ if TYPE_CHECKING:
 
     from satchel.memory.records import MemoryRecord
 
-__all__ = [
-    "ABOUT_USER",
-    "SHORT_ID_CHARS",
-    "agenda_line",
-    "day_of_agenda",
-    "days_of_agenda",
-    "page_line",
-    "profile_line",
-    "short_id",
-    "with_cuts",
-    "AGENDA_ABOVE",
-    "AGENDA_EMPTY",
-    "AGENDA_HEAD",
-    "AGENDA_TAIL",
-    "AHEAD",
-    "AS_OF",
-    "CLOSE",
-    "EARLIER",
-    "HEAD",
-    "LATELY_HEAD",
-    "LINE_TOKENS",
-    "LOWER_HOLDS",
-    "OPEN",
-    "OVER",
-    "PAGE_HEAD",
-    "PREAMBLE",
-    "PROFILE_HEAD",
-    "PROFILE_TAIL",
-    "day_of",
-    "earlier",
-    "estimate_tokens",
-    "excerpt",
-    "fitting_words",
-    "is_mere_question",
-    "longest",
-    "origin_of",
-    "quoted",
-    "restates",
-    "tokens_of",
-    "with_cuts",
-]
-
 OPEN = "<satchel-memory>"
 CLOSE = "</satchel-memory>"
 PREAMBLE = (

@@ -13,8 +13,6 @@ from typing import Final
 
 from satchel.errors import StorageUnwritable
 
-__all__ = ["KEY_FILE", "UNKEYED_BELOW", "WordHasher"]
-
 KEY_FILE: Final = "forgotten.key"
 """The key's file in the home, or beside a database that is opened without one."""
 _KEY_BYTES: Final = 32

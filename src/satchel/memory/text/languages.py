@@ -14,8 +14,6 @@ from typing import Final
 
 from satchel.memory.data_files import read_lines
 
-__all__ = ["CODES", "ENGLISH", "language_of", "number_of", "numbers_of"]
-
 ENGLISH: Final = "en"
 """Also what is assumed where nothing tells: a name, a number, "OK"."""
 

@@ -21,21 +21,6 @@ if TYPE_CHECKING:
     # Imported when used: a hook of another agent, which reads stems alone, has no time to load it.
     import numpy as np
 
-__all__ = [
-    "ASKED",
-    "LANGUAGE_SHIFT",
-    "QUESTION",
-    "RARE",
-    "VERSION",
-    "WordList",
-    "commonness",
-    "hash_stem",
-    "question_spans",
-    "read_text",
-    "stems_of",
-    "words_of",
-]
-
 VERSION = 4
 """The version of the stored data; memories with an older one are indexed again."""
 

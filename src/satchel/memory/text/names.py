@@ -11,8 +11,6 @@ from typing import Final
 
 from satchel.memory.text.languages import language_of
 
-__all__ = ["FoundName", "names_in"]
-
 _SENTENCE: Final = re.compile(r"[.!?:;…\n\"“”«»()\[\]*]+\s*")
 _WORD: Final = re.compile(r"[^\W_]+(?:-[^\W_]+)*")
 _BEFORE_PLACES: Final = frozenset(("in", "near", "i", "nær", "en", "em"))

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from satchel.memory.records import MemoryRecord
 
 
-__all__ = ["Attribute", "attribute_of", "newest_of_each"]
-
 _MOST_CHARS: Final = 300
 """A longer memory states more than one value."""
 _MOST_VALUE_WORDS: Final = 10

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["PASSAGE_WORDS", "passages"]
-
 PASSAGE_WORDS = 80
 """Short enough for one statement: with 150 words, questions that paraphrase a page found it among the first five in 8 %
 of the cases, with 80 words in 36 to 39 % (docs/concepts/retrieval.md)."""

@@ -25,25 +25,6 @@ if TYPE_CHECKING:
     from satchel.memory.records import FactTime
     from satchel.memory.text.dates import ResolvedDate
 
-__all__ = [
-    "SECTIONS",
-    "VERSION",
-    "Change",
-    "Sentence",
-    "Statement",
-    "features_of",
-    "lasting_strength",
-    "only_asks",
-    "read_statements",
-    "says_habit",
-    "section_of",
-    "sentences_of",
-    "shown_words",
-    "timed_statements",
-    "without_days",
-    "without_times",
-]
-
 VERSION: Final = 8
 """Of everything in here that decides what is stored; a memory that was read by another version is read again."""
 

@@ -19,8 +19,6 @@ from satchel.config.locks import FileLock
 from satchel.runtime.serving import HOOKS_FILE, Serving, serving
 from satchel.version import __version__
 
-__all__ = ["answering_server"]
-
 _LOOK_S: Final = 0.03
 _FAILED_S: Final = 600.0
 """After a start that failed, no hook waits for another one for so long."""

@@ -9,8 +9,6 @@ from typing import Any, Final
 
 from satchel.errors import StorageError
 
-__all__ = ["ask"]
-
 _MOST_BYTES: Final = 4 << 20
 _CHUNK: Final = 65_536
 

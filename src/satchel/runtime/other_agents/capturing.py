@@ -23,8 +23,6 @@ from satchel.runtime.other_agents.notebook import Queued, has_queue, queued
 if TYPE_CHECKING:
     from satchel.runtime.satchel import Satchel
 
-__all__ = ["AgentsQueue", "take_queue"]
-
 _WITH_TRANSCRIPTS: Final = ("claude-code", "codex")
 _log = logging.getLogger(__name__)
 

@@ -27,8 +27,6 @@ from satchel.config.home import locked_folder, replace_file
 from satchel.errors import ConfigError, StorageUnwritable, UsageError
 from satchel.runtime.other_agents import jsonc
 
-__all__ = ["AGENTS", "Agent", "FileChange", "Program", "apply", "diff_of", "is_connected", "plan"]
-
 Agent: TypeAlias = Literal["claude-code", "codex", "goose", "generic"]
 
 _NAME: Final = "satchel"

@@ -29,8 +29,6 @@ from satchel.runtime.other_agents.notebook import (
 from satchel.runtime.other_agents.payloads import HookEvent, read_event
 from satchel.runtime.serving import Serving, read_token, serving
 
-__all__ = ["answer_hook"]
-
 _SERVER_S: Final = 2.0
 """How long the server may take for an answer."""
 _STARTS_S: Final = 4.0

@@ -8,8 +8,6 @@ from typing import Any, Final, NamedTuple
 
 from satchel.errors import ConfigError
 
-__all__ = ["Node", "parse", "with_item", "with_member", "with_value", "without_item", "without_member"]
-
 _SPACE: Final = re.compile(r"(?:[ \t\r\n\ufeff]|//[^\n]*|/\*.*?\*/)*", re.DOTALL)
 _STRING: Final = re.compile(r'"(?:[^"\\\x00-\x1f]|\\.)*"')
 _PLAIN: Final = re.compile(r"-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?|true|false|null")

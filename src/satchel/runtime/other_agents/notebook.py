@@ -19,16 +19,6 @@ from typing import Any, Final, NamedTuple
 from satchel.config.home import ensure_home, replacing
 from satchel.errors import StorageUnwritable
 
-__all__ = [
-    "AgentConversation",
-    "Queued",
-    "has_queue",
-    "queue",
-    "queued",
-    "read_conversation",
-    "write_conversation",
-]
-
 _MOST_BYTES: Final = 1 << 20
 _MOST_SHOWN: Final = 1_000
 """The most ids that are kept. A conversation that was shown more has been compacted since."""

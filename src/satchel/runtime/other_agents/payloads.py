@@ -12,8 +12,6 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from satchel.errors import UsageError
 
-__all__ = ["MOST_BYTES", "Dialect", "EventName", "HookEvent", "read_event"]
-
 Dialect: TypeAlias = Literal["claude-code", "codex", "goose", "hermes", "letta"]
 EventName: TypeAlias = Literal["start", "prompt", "stop", "end", "compact", ""]
 """What happens: a session begins, the user says something, the agent has answered, the session ends, the conversation

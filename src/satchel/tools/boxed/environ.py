@@ -7,8 +7,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-__all__ = ["CACHE_VARIABLES", "boxed_environ", "git_settings_text"]
-
 _PASSED: Final = frozenset([
     "CC", "CFLAGS", "CI", "CLASSPATH", "COLORTERM", "CONDA_DEFAULT_ENV", "CONDA_PREFIX", "CPPFLAGS", "CXX", "CXXFLAGS",
     "DEBIAN_FRONTEND", "DOTNET_ROOT", "EDITOR", "FORCE_COLOR", "GOFLAGS", "GOROOT", "HOME", "JAVA_HOME", "LANG",

@@ -16,8 +16,6 @@ from satchel.sandbox.selfrun import ASIDE
 from satchel.sandbox.workspace import SYSTEM_TOPS, VISIBLE_BELOW
 from satchel.tools.paths import is_below
 
-__all__ = ["NOT_FOUND", "Refusals", "data_of", "find_refusals", "is_hidden", "moved_notes", "refusal_notes"]
-
 _MOST = 5
 _HOST: Final = r"(?P<host>[A-Za-z0-9_](?:[A-Za-z0-9_.-]*[A-Za-z0-9_])?\.[A-Za-z]{2,}|localhost)"
 _UNREACHABLE: Final = tuple(

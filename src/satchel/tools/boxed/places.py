@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-__all__ = ["git_around"]
-
 
 def git_around(workspace: Path, *, stop: Path) -> Path | None:
     """The git folder of the repository that holds a workspace below its top, so that commits work there too.

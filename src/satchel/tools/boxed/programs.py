@@ -10,8 +10,6 @@ from typing import Final
 from satchel.tools.boxed.notes import is_hidden
 from satchel.tools.paths import is_below
 
-__all__ = ["programs_on_path"]
-
 _PARTS: Final = ("bin", "sbin", "lib", "lib32", "lib64", "libexec", "share", "include", "pyvenv.cfg")
 """What an installed program consists of. Beside it, in the same folder, programs keep settings and logins."""
 _LIBRARIES: Final = frozenset(("lib", "lib64", "libexec", "pyvenv.cfg"))

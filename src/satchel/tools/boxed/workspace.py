@@ -35,8 +35,6 @@ from satchel.tools.boxed.places import git_around
 from satchel.tools.boxed.programs import programs_on_path
 from satchel.tools.paths import is_below
 
-__all__ = ["BoxedRun", "Workspace", "Workspaces"]
-
 Spawn = Callable[[Callable[[], Coroutine[Any, Any, None]]], None]
 
 _MOST_OPEN: Final = 8

@@ -10,8 +10,6 @@ from satchel.tools.display import Display
 from satchel.tools.function import function_tool
 from satchel.tools.port import Annotations, Question, Tool, ToolContext, ToolResult
 
-__all__ = ["ASK_USER"]
-
 DESCRIPTION = """Ask the user one question and wait for the answer: a choice that is theirs, a fact that only they \
 know, permission for what can't be undone. Don't repeat it in your text."""
 

@@ -29,8 +29,6 @@ from satchel.tools.function import function_tool
 from satchel.tools.port import Annotations, Effect, Tool, ToolContext, ToolResult
 from satchel.wording import without_overwritten
 
-__all__ = ["BASH"]
-
 STATE_KEY = "bash.cwd"
 MAX_TIMEOUT_S = 600
 LEAST_DEFAULT_S = 120.0

@@ -23,19 +23,6 @@ from satchel.tools.builtin.fence import Place, shown
 from satchel.tools.builtin.seen import read_whole
 from satchel.tools.port import ToolContext
 
-__all__ = [
-    "Keep",
-    "Restored",
-    "copy_changes",
-    "keep_change",
-    "keep_commands_changes",
-    "keeper",
-    "note_uncovered",
-    "redo",
-    "uncovered",
-    "undo",
-]
-
 _FOLDER: Final = "changes"
 _JOURNAL: Final = "journal.jsonl"
 

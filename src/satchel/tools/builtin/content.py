@@ -7,8 +7,6 @@ import re
 import struct
 from dataclasses import dataclass
 
-__all__ = ["SAMPLE_BYTES", "Encoding", "describe_binary", "detect_encoding"]
-
 SAMPLE_BYTES = 65_536
 """Bytes at the beginning of a file that are examined."""
 CERTAIN_BYTES = 32

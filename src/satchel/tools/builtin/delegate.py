@@ -10,8 +10,6 @@ from satchel.tools.display import Display, ShownResult, ends, fields
 from satchel.tools.function import function_tool
 from satchel.tools.port import Annotations, Effect, Tool, ToolContext, ToolResult
 
-__all__ = ["DELEGATE"]
-
 _LIMIT_S: Final = 3_600.0
 """What really bounds a sub-agent are its rounds and tokens; its time counts the user's answers to its questions too."""
 DESCRIPTION = """Give a bounded piece of research or review to a sub-agent with messages of its own: only its answer \

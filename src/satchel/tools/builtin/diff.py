@@ -12,8 +12,6 @@ from satchel.tools.display import Line, ShownResult, Style
 from satchel.tools.visible import visible
 from satchel.wording import LINE_CHARS, counted, one_line
 
-__all__ = ["CHANGE_FIELDS", "proposed_change", "show_change", "unified_diff"]
-
 CONTEXT_LINES = 3
 MAX_LINES = 200
 """The most lines of a diff that are returned. The model made the change, so it needs no more."""

@@ -17,8 +17,6 @@ from satchel.errors import NotFound, Refused, SatchelError, StorageUnwritable, U
 from satchel.tools.paths import Places, path_forms, path_matcher
 from satchel.tools.port import Effect, ToolContext
 
-__all__ = ["EVERY_PATH", "Fence", "Place", "describe_kind", "shown"]
-
 # O_PATH opens folders that may be entered but not listed. Where it doesn't exist, O_RDONLY has to do.
 FOLDER_FLAGS = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC | getattr(os, "O_PATH", os.O_RDONLY)
 # O_NONBLOCK: opening a FIFO must not wait for the other end.

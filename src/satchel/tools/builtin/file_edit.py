@@ -21,8 +21,6 @@ from satchel.tools.display import Display, fields
 from satchel.tools.function import function_tool
 from satchel.tools.port import Annotations, Effect, Tool, ToolContext, ToolResult
 
-__all__ = ["FILE_EDIT"]
-
 LISTED_LINES = 10
 COMPARED_LINES = 2000
 """Lines that are compared with a text that was not found, to show the nearest."""

@@ -30,8 +30,6 @@ from satchel.tools.kept import keep_seen
 from satchel.tools.port import Annotations, Effect, Tool, ToolContext, ToolResult
 from satchel.wording import counted, one_line
 
-__all__ = ["FILE_READ"]
-
 PAGE_LINES = 2000
 PAGE_CHARS = 26_000
 """A page with line numbers and footer stays below the 30,000 characters that a result may have by default."""

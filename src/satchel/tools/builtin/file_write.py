@@ -16,8 +16,6 @@ from satchel.tools.function import function_tool
 from satchel.tools.port import Annotations, Effect, Tool, ToolContext, ToolResult
 from satchel.wording import counted
 
-__all__ = ["FILE_WRITE"]
-
 DESCRIPTION = """Write a whole text file, creating it and its folders if needed. An existing one is replaced only if \
 you have read it. To change a part, use file_edit."""
 

@@ -16,8 +16,6 @@ from satchel.tools.display import Display, describe_search, show_found
 from satchel.tools.function import function_tool
 from satchel.tools.port import Annotations, Tool, ToolContext, ToolResult
 
-__all__ = ["GLOB"]
-
 SHOWN = 200
 MAGIC = frozenset("*?[{")
 DESCRIPTION = (

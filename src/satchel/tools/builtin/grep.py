@@ -26,8 +26,6 @@ from satchel.tools.display import Display, ShownResult, describe_search, show_fo
 from satchel.tools.function import function_tool
 from satchel.tools.port import Annotations, Tool, ToolContext, ToolResult
 
-__all__ = ["GREP"]
-
 Mode: TypeAlias = Literal["content", "files", "count"]
 
 DEFAULT_LIMIT = 200

@@ -21,22 +21,6 @@ from satchel.tools.function import function_tool
 from satchel.tools.port import Annotations, Tool, ToolContext, ToolResult
 from satchel.wording import without_overwritten
 
-__all__ = [
-    "JOBS",
-    "MAX_WAIT_S",
-    "STATE_KEY",
-    "USERS_CALL",
-    "Execute",
-    "Job",
-    "BackgroundCommands",
-    "described",
-    "is_users",
-    "jobs_of",
-    "start_job",
-    "show_job",
-    "source_of",
-]
-
 STATE_KEY = "bash.jobs"
 MAX_WAIT_S = 600
 SPARE_S = 5.0

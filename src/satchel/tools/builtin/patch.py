@@ -9,8 +9,6 @@ from typing import Final
 
 from satchel.errors import UsageError
 
-__all__ = ["apply_patch"]
-
 _LINE: Final = re.compile(r"[^\n]*\n|[^\n]+")
 _HEAD: Final = re.compile(r"@@(?: -(\d+)(?:,\d+)? \+\d+(?:,\d+)? @@)?")
 

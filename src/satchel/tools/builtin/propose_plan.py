@@ -16,8 +16,6 @@ from satchel.tools.display import Display
 from satchel.tools.port import Annotations, Effect, Modes, Question, Tool, ToolContext, ToolResult, ToolSpec
 from satchel.wording import counted
 
-__all__ = ["PROPOSE_PLAN"]
-
 _NO: Final = "No"
 _YES: Final = frozenset(
     ("yes", "y", "ok", "okay", "approve", "approved", "go ahead", "go on", "do it", "ja", "oui", "sí", "si")

@@ -11,8 +11,6 @@ from satchel.tools.builtin.fence import Fence
 from satchel.tools.display import Display
 from satchel.tools.port import Tool
 
-__all__ = ["TEXT", "BuiltIn", "ToolParts"]
-
 TEXT: Final[Mapping[str, Any]] = {"text": {"type": "string"}}
 """What a program prints that prints a text."""
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import shutil
 from collections.abc import Mapping
 
-__all__ = ["SAME_FILES", "find_ripgrep"]
-
 SAME_FILES = (
     "--no-config",
     "--hidden",

@@ -12,8 +12,6 @@ from satchel.errors import UsageError
 from satchel.tools.builtin.fence import Place, describe_kind
 from satchel.tools.port import ToolContext
 
-__all__ = ["WHOLE_BYTES", "Seen", "last_seen", "look", "read_whole", "remember"]
-
 STATE_KEY = "file.seen"
 WHOLE_BYTES = 10_485_760
 """Files up to this size are read completely, so that their content can be compared; larger ones are read in pages."""

@@ -24,8 +24,6 @@ from satchel.tools.patterns import only_prints
 from satchel.tools.shell import read_commands
 from satchel.wording import counted
 
-__all__ = ["Snapshot", "may_write"]
-
 MOST_FILES: Final = 4_000
 """Files and folders, without what `.gitignore` names: most projects. 1,500 take 0.1 s on one core."""
 MOST_LOOKED_AT: Final = 20_000

@@ -26,8 +26,6 @@ from satchel.tools.builtin.toolset import BUILT_IN
 from satchel.tools.input_schema import InputSchema
 from satchel.tools.port import Tool, ToolContext, ToolResult
 
-__all__ = ["SHIPPED", "flat_schema", "main", "shipped_path", "take_as_seen", "to_json"]
-
 T = TypeVar("T")
 
 SHIPPED: Final = tuple(name for name, tool in BUILT_IN.items() if tool.returns is not None)

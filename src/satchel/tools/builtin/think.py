@@ -11,8 +11,6 @@ from satchel.tools.function import function_tool
 from satchel.tools.port import Annotations, Tool, ToolContext, ToolResult
 from satchel.wording import one_line
 
-__all__ = ["THINK"]
-
 NOTED = "Noted."
 DESCRIPTION = """Write down a thought, to consider what a result means or to plan the next step. It has no other \
 effect."""

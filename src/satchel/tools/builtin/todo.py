@@ -11,8 +11,6 @@ from satchel.tools.function import function_tool
 from satchel.tools.port import Annotations, Effect, Tool, ToolContext, ToolResult
 from satchel.wording import counted, one_line
 
-__all__ = ["SIGNS", "STATE_KEY", "TODO", "show_items"]
-
 STATE_KEY = "todo.items"
 SIGNS = {"pending": "[ ]", "doing": "[~]", "done": "[x]"}
 _SHOWN: Final[Mapping[str, tuple[str, Style]]] = {

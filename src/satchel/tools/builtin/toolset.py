@@ -24,8 +24,6 @@ from satchel.tools.builtin.todo import TODO
 from satchel.tools.port import Toolset
 from satchel.tools.registry import StaticToolset
 
-__all__ = ["BUILT_IN", "builtin_tools"]
-
 BUILT_IN: Final[Mapping[str, BuiltIn]] = {
     tool.name: tool
     for tool in (

@@ -16,8 +16,6 @@ from satchel.errors import UsageError
 if TYPE_CHECKING:
     from pathspec import GitIgnoreSpec
 
-__all__ = ["MAX_ENTRIES", "FoundPath", "GlobPattern", "walk"]
-
 MAX_ENTRIES = 200_000
 """A walk ends after this many files and folders; a large source tree has half as many."""
 MAX_IGNORE_BYTES = 1_048_576

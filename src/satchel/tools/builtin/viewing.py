@@ -17,8 +17,6 @@ from satchel.tools.kept import keep, media_type_of
 from satchel.tools.port import ToolContext
 from satchel.wording import cut_text
 
-__all__ = ["MOST_PICTURE", "DocumentReader", "is_picture", "notebook_text"]
-
 MOST_PICTURE: Final = 15 << 20
 """Bytes of a picture that is kept; what a model may be sent of it is less."""
 _MOST_PDF: Final = 3_000_000

@@ -19,20 +19,6 @@ from satchel.tools.documents.tables import is_row, may_stand_in_table, table_hea
 from satchel.tools.kept import HEIF, media_type_of
 from satchel.wording import counted, install_extra
 
-__all__ = [
-    "KINDS",
-    "PICTURES",
-    "Document",
-    "DocumentPart",
-    "NoText",
-    "check_readable",
-    "is_document",
-    "is_small",
-    "read_document",
-    "read_sections",
-    "read_small",
-]
-
 _OCR: Final = "rapidocr"
 PICTURES: Final = ("avif", "bmp", "heic", "heif", "jpeg", "jpg", "png", "tif", "tiff", "webp")
 """The suffixes of pictures whose words are read."""

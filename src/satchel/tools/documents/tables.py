@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from itertools import groupby, takewhile
 from typing import Final
 
-__all__ = ["head_of_part", "is_row", "may_stand_in_table", "table_head"]
-
 _MOST_HEAD_CHARS: Final = 300
 _MOST_HEADING_CHARS: Final = 60
 

@@ -17,8 +17,6 @@ from satchel.sandbox.port import Sandbox
 from satchel.tools.documents.reading import DocumentPart, NoText, read_sections
 from satchel.tools.kept import kept_path, write_kept, write_text
 
-__all__ = ["document_kind", "text_of_document", "write_texts"]
-
 _ZIPPED: Final = frozenset({"docx", "epub", "odp", "ods", "odt", "pptx", "xlsx"})
 _PATIENCE_S: Final = 20.0
 """How long a message waits for the texts of its documents; a tool can still read one that takes longer."""

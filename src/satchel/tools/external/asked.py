@@ -13,8 +13,6 @@ from typing import Final
 
 from satchel.config.home import locked_folder, replace_file
 
-__all__ = ["Failure", "load_failures", "save_failures"]
-
 _FILE: Final = "tool-schemas.json"
 _AGAIN_S: Final = 3600.0
 """What it needs may have been installed since."""

@@ -18,17 +18,6 @@ from satchel.tools.boxed import Workspace
 from satchel.tools.external.folders import Candidate
 from satchel.tools.external.schema import MAX_SCHEMA_BYTES, ExternalDefinition, parse_schema
 
-__all__ = [
-    "Entry",
-    "Start",
-    "Status",
-    "ask",
-    "ask_all",
-    "in_sandbox",
-    "run_when_free",
-    "start_problem",
-]
-
 Status: TypeAlias = Literal["available", "changed", "overridden", "disabled", "skipped"]
 
 MOST_AT_ONCE = 32

@@ -9,8 +9,6 @@ from typing import Any, Literal, TypeAlias
 from satchel.tools.port import ToolResult
 from satchel.wording import cut_text
 
-__all__ = ["ErrorCode", "as_result", "failure", "is_success", "success", "to_text"]
-
 ErrorCode: TypeAlias = Literal[
     "TOOL_TIMEOUT",
     "TOOL_CRASHED",

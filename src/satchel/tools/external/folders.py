@@ -13,8 +13,6 @@ from typing import Literal, TypeAlias
 
 from satchel.tools.builtin.fence import describe_kind
 
-__all__ = ["Candidate", "FolderKind", "Stamp", "ToolFolder", "Unusable", "digest_of", "scan", "stamp_of"]
-
 FolderKind: TypeAlias = Literal["user", "dirs", "project"]
 
 MOST_ENTRIES = 2000

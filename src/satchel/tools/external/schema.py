@@ -13,13 +13,6 @@ from satchel.tools.input_schema import check_schema
 from satchel.tools.visible import hidden_in_schema, visible, visible_schema
 from satchel.wording import one_line
 
-__all__ = [
-    "MAX_SCHEMA_BYTES",
-    "ExternalDefinition",
-    "definition_from_json",
-    "parse_schema",
-]
-
 MAX_SCHEMA_BYTES = 262_144
 """The most that `--schema` may print: ten times the longest definition that a model could use."""
 MAX_DESCRIPTION_CHARS = 16_384

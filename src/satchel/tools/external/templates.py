@@ -10,8 +10,6 @@ from typing import Final
 from satchel.errors import StorageUnwritable, UsageError
 from satchel.tools.external.schema import NAME, RESERVED
 
-__all__ = ["LANGUAGES", "new_tool"]
-
 PYTHON_TOOL: Final = '''\
 #!/usr/bin/env python3
 """A tool: `--schema` says what it is; a call gets JSON on stdin and prints JSON on stdout."""

@@ -23,8 +23,6 @@ from satchel.tools.external.folders import Stamp, digest_of, stamp_of
 from satchel.tools.external.schema import ExternalDefinition
 from satchel.tools.port import Annotations, Effect, ToolContext, ToolResult, ToolSpec
 
-__all__ = ["SPARE_S", "ExternalTool"]
-
 SPARE_S = 5.0
 """Time that the loop adds to a call's limit, so that the partial output of a stopped call is kept."""
 MAX_STDOUT_BYTES = 8_388_608

@@ -23,8 +23,6 @@ from satchel.tools.external.tool import ExternalTool
 from satchel.tools.pins import Pin, PinFile, Pins, pin_path
 from satchel.tools.port import Tool
 
-__all__ = ["ApprovalRecord", "ExternalTools", "ScanState"]
-
 ScanState: TypeAlias = Literal["not_started", "in_progress", "complete", "failed"]
 """The states of a scan for executables (seed-1)."""
 

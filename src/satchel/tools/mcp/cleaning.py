@@ -15,8 +15,6 @@ from satchel.tools.mcp.tasks import TASK_KEY
 if TYPE_CHECKING:
     from mcp.client._transport import TransportStreams
 
-__all__ = ["cleaned"]
-
 _LISTS = {"resources": "uri", "resourceTemplates": "uriTemplate", "prompts": "name"}
 """The lists of results beside `tools`, and the field that names an entry."""
 

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from anyio.abc import TaskStatus
     from mcp import Client
 
-__all__ = ["Connection", "connect"]
-
 MAX_PAGES = 100
 """Pages of a list; a server that always names a further page would never end."""
 RELIST_S = 1.0

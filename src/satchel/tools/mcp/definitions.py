@@ -14,22 +14,6 @@ from satchel.tools.input_schema import check_schema
 from satchel.tools.port import Annotations
 from satchel.tools.visible import hidden_in, hidden_in_schema, visible, visible_schema
 
-__all__ = [
-    "OUTPUT_SCHEMA_KEY",
-    "PROMPTS",
-    "RESERVED",
-    "RESOURCES",
-    "SERVER",
-    "ServerDefinition",
-    "ToolListing",
-    "about_server",
-    "full_names",
-    "left_out",
-    "read_listing",
-    "readable",
-    "sampling_name",
-]
-
 SERVER, RESOURCES, PROMPTS = "(server)", "(resources)", "(prompts)"
 """Names that no tool can have, under which is pinned what else a server says: its instructions, and that it offers
 resources or prompts."""

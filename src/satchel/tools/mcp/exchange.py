@@ -20,8 +20,6 @@ from satchel.tools.visible import visible
 if TYPE_CHECKING:
     from mcp.types import CreateMessageResult, ErrorData, InputRequiredResult, InputResponses
 
-__all__ = ["Caller", "ServerRequest", "Failed", "InputNeeded", "Send", "roots_result"]
-
 T = TypeVar("T")
 MAX_ROUNDS = 10
 """How often one request may ask for more input."""

@@ -7,8 +7,6 @@ import logging
 from satchel.errors import SatchelError
 from satchel.tools.visible import visible
 
-__all__ = ["first_error", "is_refusal", "load_sdk", "reason_of"]
-
 
 def load_sdk() -> None:
     """Import the SDK (0.7 s, in a thread) and keep its log off the terminal: the user gets reasons instead."""

@@ -16,8 +16,6 @@ import httpx2
 from satchel.addresses import Resolve, is_public, resolve_name
 from satchel.errors import Refused, SatchelError
 
-__all__ = ["GuardedTransport", "Reach"]
-
 REQUEST_S = 30.0
 """For one whole response."""
 MAX_BYTES = 1_000_000

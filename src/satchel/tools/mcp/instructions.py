@@ -6,8 +6,6 @@ from collections.abc import Iterable
 
 from satchel.tools.mcp.server import McpServer
 
-__all__ = ["instructions_part"]
-
 MAX_CHARS = 6_000
 """Characters of all servers' instructions together; one server's are cut before they are pinned."""
 _MARK = """\

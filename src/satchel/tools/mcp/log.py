@@ -8,8 +8,6 @@ from pathlib import Path
 
 from satchel.tools.visible import visible
 
-__all__ = ["CappedLog"]
-
 MAX_BYTES = 1_000_000
 """The size of the file; the previous one is kept beside it as `NAME.1`."""
 

@@ -27,8 +27,6 @@ from satchel.config.home import replace_file
 from satchel.config.keyrings import KeyringStore, system_keyring
 from satchel.errors import SatchelError, StorageError
 
-__all__ = ["Login", "LoginNeeded", "LoginStore", "collecting_refusals", "note_refusal"]
-
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 

@@ -35,8 +35,6 @@ from satchel.tools.mcp.guard import GuardedTransport, Reach
 from satchel.tools.mcp.logins import Login, LoginNeeded, LoginStore, note_refusal
 from satchel.tools.mcp.redirects import Redirected, clause
 
-__all__ = ["BearerAuth", "Tokens", "log_in", "revoke"]
-
 EARLY_S = 30.0
 """A token is renewed this long before it expires, since requests take time and clocks differ."""
 _TOKEN = re.compile(r"[\x21-\x7e]{1,32768}")

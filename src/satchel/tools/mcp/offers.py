@@ -9,8 +9,6 @@ from typing import Any
 
 from satchel.tools.visible import hidden_in, visible
 
-__all__ = ["Prompt", "PromptArgument", "Resource", "prompt_from", "readable_offer", "resource_from"]
-
 MAX_OFFERS = 1_000
 """Resources, templates or prompts of one server."""
 MAX_ARGUMENTS = 20

@@ -17,8 +17,6 @@ from satchel.config import McpServerSettings
 from satchel.tools import pins as store
 from satchel.tools.mcp.definitions import PROMPTS, RESOURCES, ServerDefinition, read_listing
 
-__all__ = ["PinStore", "Pins"]
-
 Pins: TypeAlias = store.Pins[ServerDefinition]
 """Of one server, by the server's own names."""
 

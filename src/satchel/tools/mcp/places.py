@@ -11,8 +11,6 @@ from typing import Final, TypeAlias
 from satchel.config import McpServerSettings
 from satchel.errors import ConfigError
 
-__all__ = ["Lookup", "environment", "fetched_from", "filled_in", "folder", "program"]
-
 Lookup: TypeAlias = Callable[[str], str | None]
 """Returns the value of an environment variable, or None if it is not set."""
 

@@ -15,8 +15,6 @@ from satchel.tools.mcp.server import McpServer
 from satchel.tools.mcp.tool import caller_of
 from satchel.tools.port import ToolContext
 
-__all__ = ["ServerPrompts", "arguments_of"]
-
 MAX_CHARS = 18_000
 """Characters of one prompt, about 4,500 tokens."""
 MAX_MESSAGES = 100

@@ -20,8 +20,6 @@ from satchel.plain import json_in
 from satchel.tools.port import Question
 from satchel.tools.visible import hidden_in, visible
 
-__all__ = ["ElicitationAnswer", "Elicitation", "quoted", "read_answer"]
-
 Value: TypeAlias = str | int | float | bool | list[str] | None
 
 _DECLINING = frozenset({"decline", "/decline", "no thanks", "cancel"})

@@ -17,8 +17,6 @@ from anyio.abc import SocketAttribute, SocketStream
 from satchel.errors import UsageError
 from satchel.tools.visible import visible
 
-__all__ = ["RedirectListener", "Redirected", "clause", "listening", "read_redirect"]
-
 _PATH = "/callback"
 _MAX_BYTES = 16_384
 """Of a request's head: a code has a few hundred characters."""

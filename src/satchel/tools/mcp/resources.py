@@ -23,8 +23,6 @@ from satchel.tools.mcp.tool import caller_of
 from satchel.tools.port import Annotations, Tool, ToolContext, ToolResult
 from satchel.tools.visible import visible
 
-__all__ = ["DISPLAYS", "LIST_TOOL", "READ_TOOL", "AttachedText", "Mentions", "ServerResources", "listed"]
-
 T = TypeVar("T")
 
 LIST_TOOL, READ_TOOL = "list_mcp_resources", "read_mcp_resource"

@@ -15,8 +15,6 @@ from satchel.tools.mcp.offers import MAX_URI
 from satchel.tools.port import ToolContext, ToolResult
 from satchel.tools.visible import visible
 
-__all__ = ["block_text", "resource_text", "tool_result"]
-
 _MOST_BLOCKS = 1_000
 """Blocks of one result; the rest is left out with a note."""
 

@@ -12,8 +12,6 @@ from satchel.tools.mcp.questions import quoted
 from satchel.tools.port import Question
 from satchel.tools.visible import visible
 
-__all__ = ["Sampled", "Sampler", "SamplingRequest", "is_consent", "read_sampling"]
-
 MAX_TOKENS = 4_000
 """Tokens of one answer; a server that asks for more gets this many."""
 MAX_CHARS = 20_000

@@ -33,8 +33,6 @@ from satchel.tools.mcp.transports import http_transport, sse_transport, stdio_tr
 if TYPE_CHECKING:
     from httpx2 import Auth
 
-__all__ = ["START_S", "ServerHost", "McpServer", "Outcome", "ServerBox", "State"]
-
 T = TypeVar("T")
 
 State: TypeAlias = Literal["idle", "starting", "ready", "down"]

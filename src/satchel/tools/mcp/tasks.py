@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from mcp.client.extension import ClientExtension
     from mcp.types import CallToolResult
 
-__all__ = ["TASK_KEY", "call_as_task", "follow", "tasks_extension"]
-
 TASK_KEY = "satchel/task"
 """Where `cleaning` puts the task of a call's result, for which the SDK's model of 2025-11-25 has no field."""
 EXTENSION = "io.modelcontextprotocol/tasks"

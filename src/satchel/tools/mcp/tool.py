@@ -19,8 +19,6 @@ from satchel.tools.mcp.results import tool_result
 from satchel.tools.mcp.server import McpServer, Outcome, ServerBox
 from satchel.tools.port import Annotations, Effect, Question, ToolContext, ToolResult, ToolSpec
 
-__all__ = ["McpTool", "PendingCall", "caller_of", "pending_path"]
-
 OUTER_LIMIT_S = 3_600.0
 """The outer limit of a call, with the time that the user takes to answer; the server's own limit holds inside it."""
 

@@ -24,8 +24,6 @@ from satchel.tools.mcp.server import START_S, McpServer, ServerBox, ServerHost, 
 from satchel.tools.mcp.tool import McpTool
 from satchel.tools.port import Tool
 
-__all__ = ["McpStatus", "McpToolset", "WithheldTool"]
-
 FIRST_WAIT_S = 10.0
 """How long the first message waits for servers whose tools are not known yet; they keep starting after that."""
 

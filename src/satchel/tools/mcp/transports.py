@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from httpx2 import Auth
     from mcp.client._transport import TransportStreams
 
-__all__ = ["MAX_MESSAGE_BYTES", "Launch", "OnGone", "http_transport", "sse_transport", "stdio_transport"]
-
 MAX_MESSAGE_BYTES = 16 * 2**20
 """Of one message, far above any useful result. Reading this much takes 0.2 s."""
 MAX_NOISE_LINES = 1_000

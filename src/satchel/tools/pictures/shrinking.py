@@ -19,8 +19,6 @@ from satchel.sandbox.port import Limits, PythonEntry, RunSpec, Sandbox, Status
 from satchel.tools.kept import HEIF, kept_path, write_kept
 from satchel.wording import install_extra
 
-__all__ = ["make_smaller"]
-
 _LONGEST_SIDE: Final = 2_000
 """Pixels, as the page's own: Anthropic refuses larger ones in a request with more than 20, and shows models less."""
 _TAKEN_BY_ALL: Final = frozenset({"image/jpeg", "image/png"})

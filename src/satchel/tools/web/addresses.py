@@ -13,8 +13,6 @@ from urllib.parse import SplitResult, urlsplit
 from satchel.addresses import DEFAULT_PORTS, Resolve, ascii_host, host_and_port, is_public, resolve_name
 from satchel.errors import Refused, UsageError
 
-__all__ = ["AddressRules", "Target"]
-
 _MOST_URL_CHARS = 8_000
 
 

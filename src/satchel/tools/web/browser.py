@@ -15,8 +15,6 @@ from satchel.tools.web.addresses import AddressRules
 from satchel.tools.web.chromium import Chromium
 from satchel.tools.web.gateway import Spawn
 
-__all__ = ["DISPLAY", "browser_tool"]
-
 _STATE = "browser"
 _SHOWN_CHARS = 20_000
 """The most characters of one result: below the default of `[agent] max_result_chars`."""

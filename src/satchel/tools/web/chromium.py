@@ -21,8 +21,6 @@ from satchel.tools.web.gateway import USER, Gateway, Spawn
 if TYPE_CHECKING:
     from playwright.async_api import Browser, BrowserContext, Locator, Page, Playwright, Request
 
-__all__ = ["Chromium", "find_chromium", "has_playwright"]
-
 _NAMES = ("chromium", "chromium-browser", "google-chrome")
 _QUIET = (
     "--disable-gpu",

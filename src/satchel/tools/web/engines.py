@@ -14,19 +14,6 @@ from satchel.errors import SatchelError, UsageError
 from satchel.tools.port import Blocking
 from satchel.wording import install_extra
 
-__all__ = [
-    "BRAVE_KEY",
-    "TAVILY_KEY",
-    "Brave",
-    "DuckDuckGo",
-    "Engine",
-    "Found",
-    "Searxng",
-    "Tavily",
-    "Usability",
-    "usable_engines",
-]
-
 BRAVE_KEY = "BRAVE_API_KEY"
 TAVILY_KEY = "TAVILY_API_KEY"
 

@@ -19,8 +19,6 @@ from satchel.tools.web.reader import read_apart
 from satchel.tools.web.reading import PageContent, needs_parser, read_page
 from satchel.wording import one_line
 
-__all__ = ["DISPLAY", "READS_THE_WEB", "WEB_FETCH", "fetch_tool", "short_address"]
-
 WEB_FETCH = "web_fetch"
 """The tool's name."""
 

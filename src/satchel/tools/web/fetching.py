@@ -17,8 +17,6 @@ from satchel.tools.web.addresses import AddressRules, Target
 if TYPE_CHECKING:
     import httpx2
 
-__all__ = ["Fetcher", "FetchedPage"]
-
 _REDIRECTS = frozenset((301, 302, 303, 307, 308))
 
 

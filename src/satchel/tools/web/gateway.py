@@ -22,8 +22,6 @@ from satchel.errors import SatchelError
 from satchel.sandbox.relay import Relay, RelayRefusal, RequestHead, Route
 from satchel.tools.web.addresses import AddressRules
 
-__all__ = ["USER", "Gateway", "Spawn"]
-
 USER = "satchel"
 Spawn: TypeAlias = Callable[[Callable[[], Coroutine[Any, Any, None]]], None]
 """Runs a function in the background, in a task group that outlives the browser."""

@@ -18,8 +18,6 @@ from satchel.sandbox.process import run_process
 from satchel.tools.web.fetching import FetchedPage
 from satchel.tools.web.reading import PageContent, read_page
 
-__all__ = ["read_apart"]
-
 _MOST_MEMORY_BYTES = 2_000_000_000
 _MOST_CHARS = 5_000_000
 """The most text of a page: 250 results, more than any model reads."""

@@ -11,8 +11,6 @@ from satchel.errors import UsageError
 from satchel.tools.web.fetching import FetchedPage
 from satchel.wording import install_extra
 
-__all__ = ["PageContent", "needs_parser", "read_page"]
-
 _MOST_PDF_PAGES = 500
 _TEXT_KINDS = (
     "application/json",

@@ -14,8 +14,6 @@ from satchel.tools.web.engines import Engine
 from satchel.tools.web.fetch import READS_THE_WEB, short_address
 from satchel.wording import counted, one_line
 
-__all__ = ["DISPLAY", "search_tool"]
-
 _MOST_TEXT_CHARS = 500
 _SHOWN_RESULTS = 5
 _DESCRIPTION = """Search the web. Returns titles, addresses and a few lines; web_fetch reads a page."""

@@ -6,8 +6,6 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-__all__ = ["STORED", "Floats", "Ints", "Matrix", "distinct", "is_in", "to_stored"]
-
 Ints: TypeAlias = np.ndarray[tuple[int], np.dtype[np.int64]]
 Floats: TypeAlias = np.ndarray[tuple[int], np.dtype[np.float32]]
 Matrix: TypeAlias = np.ndarray[tuple[int, int], np.dtype[np.float32]]

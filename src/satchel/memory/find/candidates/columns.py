@@ -6,8 +6,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Column"]
-
 
 class Column:
     """An array that is extended at its end without being copied each time."""

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from satchel.memory.store.thread import OneThread
     from satchel.storage import Database
 
-__all__ = ["Candidates", "Contents", "FactorsOf"]
-
 T = TypeVar("T")
 
 FactorsOf = Callable[["Connection", Sequence[int]], Mapping[int, Sequence[float]]]

@@ -10,8 +10,6 @@ from satchel.memory.find.candidates.arrays import Floats, Ints
 from satchel.memory.find.candidates.columns import Column
 from satchel.memory.text.lexicon import ASKED
 
-__all__ = ["Entries", "Postings"]
-
 _MAX_STEMS = 4096
 """The number of stems whose postings are kept. A conversation of days asks for fewer."""
 

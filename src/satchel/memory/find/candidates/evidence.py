@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from satchel.memory.find.associations import Calls
     from satchel.memory.find.candidates.index import Index
 
-__all__ = ["ComparedMessage", "Evidence", "gather"]
-
 _MOST_STEMS = 200
 """Of a message; a pasted log has thousands, and its first two hundred say what it is about."""
 

@@ -20,8 +20,6 @@ from satchel.memory.find.candidates.vectors import BestPassages, Cosines, Second
 from satchel.memory.store.repository import ChangedMemory, Changes
 from satchel.memory.text.lexicon import ASKED
 
-__all__ = ["BY_ASSISTANT", "HAS_CUES", "Index", "StemScores"]
-
 BY_ASSISTANT = 4
 """The bit of a row's features for what an assistant said; the others are `lexicon.WordList.features`."""
 

@@ -25,17 +25,6 @@ from satchel.memory.text.lexicon import commonness
 if TYPE_CHECKING:
     from satchel.models.port import TokenVectors
 
-__all__ = [
-    "B",
-    "K1",
-    "SAME_TEXT",
-    "Ranked",
-    "best_of",
-    "rank",
-    "rarity",
-    "top",
-]
-
 K1 = 1.2
 B = 0.75
 """The usual constants of BM25; tuning them gained nothing."""

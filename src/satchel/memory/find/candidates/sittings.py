@@ -13,8 +13,6 @@ import numpy as np
 
 from satchel.memory.find.candidates.arrays import Ints
 
-__all__ = ["Sittings", "label_of", "seat"]
-
 PAUSE_MINUTES = 180
 """Between two turns; what comes after it is another sitting of the same session. Shorter ones are somebody thinking,
 and those between two sittings of a day are rarely shorter."""

@@ -21,8 +21,6 @@ from satchel.models.embedding import product
 if TYPE_CHECKING:
     from satchel.models.port import TokenVectors
 
-__all__ = ["Bag", "Match", "QuestionTokens", "match", "pack", "unpack", "weigh"]
-
 _OWN_QUESTION = 0.5
 """The weight of a token in a question of the memory itself: such a memory has the topic, but no answer."""
 _ANSWERED = 0.95

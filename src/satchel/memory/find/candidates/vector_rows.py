@@ -20,24 +20,6 @@ from satchel.memory.store.tables import cue_vectors, cues, memories, models, tok
 from satchel.memory.text.lexicon import LANGUAGE_SHIFT
 from satchel.storage import Prepared
 
-__all__ = [
-    "Embedded",
-    "ModelRow",
-    "Share",
-    "Vectorless",
-    "activate_model",
-    "count_pending",
-    "drop_retired",
-    "find_model",
-    "open_model",
-    "pending_cues",
-    "pending_vectors",
-    "read_examples",
-    "read_tokens",
-    "write_examples",
-    "write_vectors",
-]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelRow:

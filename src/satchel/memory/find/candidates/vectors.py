@@ -12,8 +12,6 @@ from satchel.memory.find.candidates.arrays import STORED, Floats, Ints
 from satchel.memory.find.candidates.columns import Column
 from satchel.models.embedding import product
 
-__all__ = ["BestPassages", "Cosines", "Scale", "Second", "Vectors"]
-
 
 class Cosines(NamedTuple):
     """How near a query is to the vectors of a space, or m queries at once.

@@ -12,8 +12,6 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-__all__ = ["SIGNALS", "WEIGHTS"]
-
 SIGNALS: Final[Mapping[str, str]] = MappingProxyType(
     {
         "words": "words in common (BM25), those of the turns beside it counting less",

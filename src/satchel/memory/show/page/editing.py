@@ -19,8 +19,6 @@ from satchel.memory.store.page_lines import (
     section_named,
 )
 
-__all__ = ["Edit", "apply", "as_text", "difference", "edit_of"]
-
 _UNTIL: Final = re.compile(r"\s*\(until (\d{4}-\d\d-\d\d)\)$")
 _MOST_LINES: Final = 300
 

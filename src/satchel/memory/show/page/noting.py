@@ -18,8 +18,6 @@ from satchel.memory.store.page_rows import ended, holding, insert_version, newes
 from satchel.memory.store.repository import read_records
 from satchel.memory.store.tables import memories, spaces
 
-__all__ = ["note"]
-
 _MOST_FACTS: Final = 200
 """That are looked at for a place at once: three times what a page has room for."""
 _LEAST_IMPORTANCE: Final = 3

@@ -9,8 +9,6 @@ from typing import Any, Final, Literal
 from satchel.memory.show.standing import Standing, StandingLine
 from satchel.memory.store.page_lines import PageVersion, Section
 
-__all__ = ["PAGE_TOKENS", "Page", "ShownLine"]
-
 PAGE_TOKENS: Final = 1_200
 """Of the whole block: a page of 600 tokens held .82 of what messages of withheld lives needed, one of 1,200 .93."""
 

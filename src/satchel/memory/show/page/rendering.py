@@ -21,8 +21,6 @@ from satchel.memory.text.framing import (
 )
 from satchel.memory.text.statements import section_of, shown_words
 
-__all__ = ["FILLED", "FRAME_TOKENS", "rendered", "section_for", "tokens_of_line"]
-
 FILLED: Final = 0.8
 """The share of the room that is filled: what comes on top until the next reading fits into the rest."""
 _OVER: Final = "Over: "

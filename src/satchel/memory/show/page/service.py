@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from satchel.memory.store.capture import Capture
     from satchel.memory.store.space import Space
 
-__all__ = ["Pages"]
-
 _ROUNDS: Final = 3
 """So often an edit is done again because the page was changed meanwhile."""
 _USERS_IMPORTANCE: Final = 4

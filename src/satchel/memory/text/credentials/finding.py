@@ -18,8 +18,6 @@ from satchel.memory.text.credentials.spelled import find_phrases, find_spelled
 from satchel.memory.text.credentials.spoken import find_spoken
 from satchel.memory.text.credentials.tokens import find_tokens
 
-__all__ = ["candidates"]
-
 _NAMES: Final = (
     "pass", "secret", "key", "token", "credential", "kennw", "psk", "auth", "pw", "contrase", "wachtwoord",
     "senha", "pin", "puk", "geheimz", "clave", "cod", "cód", "ombina", "login", "log-in", "admin", "root",

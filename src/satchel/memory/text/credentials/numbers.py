@@ -11,8 +11,6 @@ from typing import Final
 
 from satchel.memory.text.credentials.secret import NETWORK, Secret, spans
 
-__all__ = ["find_numbers"]
-
 # Fewer than six digits near each other are no number of a person, an account or a card.
 _DIGITS: Final = re.compile(r"(?:\d[A-Z .\-/]{0,3}){6}")
 # As numbers are printed to be typed: groups of one length. A date has others.

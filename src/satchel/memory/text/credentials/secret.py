@@ -7,18 +7,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = [
-    "NETWORK",
-    "PLACEHOLDER",
-    "PUNCTUATION_END",
-    "SAID_OF_IT",
-    "Secret",
-    "is_hash",
-    "is_placeholder",
-    "is_random",
-    "spans",
-]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Secret:

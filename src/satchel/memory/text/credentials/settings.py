@@ -16,8 +16,6 @@ from satchel.memory.text.credentials.secret import (
 )
 from satchel.memory.text.credentials.spoken import kind_of
 
-__all__ = ["NAMES", "find_in_files", "find_settings", "is_counted"]
-
 NAMES: Final = (
     r"pass(?:word|wd|phrase|code|wort)|kennwort|contraseña|mot de passe|pwd|secret|api[_\-. ]?key|apikey"
     r"|access[_\-. ]?key"

@@ -10,8 +10,6 @@ from satchel.memory.text.credentials.secret import SAID_OF_IT, Secret, is_placeh
 from satchel.memory.text.credentials.settings import NAMES, is_counted
 from satchel.memory.text.credentials.spoken import kind_of
 
-__all__ = ["find_in_commands"]
-
 # An argument as a shell reads it; one of the three holds it.
 _ARGUMENT: Final = r"(?:'([^'\n]{2,300})'|\"([^\"\n]{2,300})\"|([^\s'\"|;&<>]{2,300}))"
 _REST: Final = r"[^|;&\n]{0,300}?\s"

@@ -19,8 +19,6 @@ from satchel.memory.text.credentials.secret import (
 from satchel.memory.text.credentials.spoken import kind_of
 from satchel.memory.text.languages import function_words
 
-__all__ = ["find_phrases", "find_spelled"]
-
 _NAME: Final = (
     r"\b(?P<name>pass ?(?:word|phrase|code)|pwd|pw|passwd|passwort|kennwort|mot de passe|contraseña|wachtwoord|senha"
     r"|pin|puk|geheimzahl|clave|código|codice|code|combination|kombination"

@@ -17,8 +17,6 @@ from satchel.memory.text.credentials.secret import (
     spans,
 )
 
-__all__ = ["find_spoken", "kind_of"]
-
 _WHAT: Final = (
     r"pass ?(?:word|phrase|code)|pwd|pw|passwd|api[ -]?(?:key|token|secret)|secret key"
     r"|(?:access|auth|bearer|refresh) (?:key|token)"

@@ -11,8 +11,6 @@ from typing import Final
 
 from satchel.memory.text.credentials.secret import Secret, is_hash, is_placeholder, is_random, spans
 
-__all__ = ["find_tokens"]
-
 # The end of a word before, or an escape of a URL or of JSON, such as %3D or \n.
 _START: Final = r"(?:(?<![A-Za-z0-9_])|(?<=%[0-9A-Fa-f]{2})|(?<=\\[nrt]))"
 _BASE58: Final = "1-9A-HJ-NP-Za-km-z"

@@ -35,8 +35,6 @@ from typing import Any, Final, NamedTuple
 
 from satchel.memory.text.dates.spans import NO_PHRASE
 
-__all__ = ["LANGUAGES", "Language", "Phrase", "Token", "language", "tokens_of"]
-
 LANGUAGES: Final = ("en", "de", "es", "fr", "zh")
 
 _LONGEST: Final = 24

@@ -25,8 +25,6 @@ from satchel.memory.text.dates.spans import (
     year,
 )
 
-__all__ = ["Order", "Circumstances"]
-
 Order: TypeAlias = Literal["dmy", "mdy"]
 
 _WINTER: Final = 12

@@ -17,8 +17,6 @@ from satchel.memory.text.dates.meanings import Circumstances, Order
 from satchel.memory.text.dates.spans import NO_MENTION, PERIODS, Cycle, Span, Value
 from satchel.memory.text.dates.tenses import Clauses
 
-__all__ = ["ResolvedDate", "days_meant", "end_of_length", "named_days", "resolve_dates"]
-
 _MONTH_FIRST: Final = frozenset({"US", "PH", "CN", "TW", "JP", "KR", "HU"})
 """Countries that write the month before the day; Canada does both."""
 _LOCALE: Final = re.compile(r"[a-z]{2,3}(?:[-_][a-z]{4})?[-_]([a-z]{2})(?![a-z])", re.IGNORECASE)

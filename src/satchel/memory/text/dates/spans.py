@@ -8,21 +8,6 @@ from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from typing import Final, Literal, TypeAlias, cast
 
-__all__ = [
-    "NO_MENTION",
-    "NO_PHRASE",
-    "Cycle",
-    "Period",
-    "Span",
-    "Tense",
-    "Value",
-    "index_of",
-    "month",
-    "one",
-    "week",
-    "year",
-]
-
 Period: TypeAlias = Literal["week", "month", "year"]
 Tense: TypeAlias = Literal["past", "present", "future", "unknown"]
 

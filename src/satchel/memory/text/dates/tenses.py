@@ -9,8 +9,6 @@ from typing import Final
 
 from satchel.memory.text.dates.spans import Tense
 
-__all__ = ["Clauses"]
-
 _FAR: Final = 200
 """Characters around a date that are looked at: a long sentence says nothing about its far end."""
 _BEFORE_VERB: Final = 40
