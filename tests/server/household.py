@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import shutil
@@ -26,6 +27,9 @@ from tests.server.browsers import HTML
 
 SOURCES = Path(__file__).parents[2] / "src"
 IS_ROOT = os.geteuid() == 0
+_HOUSEHOLDS = itertools.count()
+_UIDS_OF_ONE = 20
+_UIDS_OF_WORKER = 500
 
 
 def answers(asked: Asked) -> Answer:
@@ -148,7 +152,16 @@ def household(**more: Any) -> Iterator[Household]:
     folder.chmod(0o755)
     try:
         with reachable_python(folder) as python, serving(answers) as model:
-            environ = {**environ_for(folder, model), "SATCHEL_AGENT_MODE": "bypass", **more}
+            # User ids are the machine's: to remove a person ends whatever runs under theirs.
+            first = (
+                1_000_000 + os.getpid() * _UIDS_OF_WORKER + next(_HOUSEHOLDS) * _UIDS_OF_ONE % _UIDS_OF_WORKER
+            )
+            environ = {
+                **environ_for(folder, model),
+                "SATCHEL_AGENT_MODE": "bypass",
+                "SATCHEL_SERVER_PEOPLE_FIRST_UID": str(first),
+                **more,
+            }
             environ.pop("PYTHONPATH", None)
             made = Household(folder, python, model, environ)
             try:
