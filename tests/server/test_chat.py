@@ -10,7 +10,7 @@ import httpx2
 import pytest
 
 from satchel.events import Notice, TurnEnd
-from satchel.models import Call, Reply, ScriptedModel
+from satchel.models import Call, ModelRequest, Reply, ScriptedModel
 from satchel.server import open_sessions
 from satchel.server.routes import sessions as session_routes
 from satchel.server.turn_stream import TurnPosition as PlaceInTurn
@@ -328,6 +328,40 @@ def test_an_answer_to_a_build_is_no_message_however_early_or_late(tmp_path: Path
             assert heard.data["text"].endswith("If that is your answer, send it again.")
             [heard] = chat(client, "Hello", session_id=session)
         assert heard.data["text"] == "The Builder of greet has your answer."
+
+
+@requirement("builder:late")
+def test_a_client_that_hears_all_from_the_model_answers_a_build_too(tmp_path: Path) -> None:
+    seen: list[str] = []
+
+    def hears(request: ModelRequest) -> Reply | str:
+        newest = request.messages[-1].text
+        if newest.startswith("Hello"):
+            seen.append(str(request.messages[-1]))
+            return "It has it."
+        return thinks(request)
+
+    messages: list[dict[str, str]] = []
+    with (
+        serving(
+            tmp_path, lambda _: ScriptedModel(hears), agent__mode="bypass", sandbox__allow_unsafe=True
+        ) as world,
+        world.client() as client,
+    ):
+
+        def say(text: str) -> None:
+            messages.append({"role": "user", "content": text})
+            answer = client.post("/v1/chat/completions", json={"model": "satchel", "messages": messages})
+            messages.append(answer.json()["choices"][0]["message"])
+
+        say("Make yourself a tool that greets cities.")
+        build_id = client.get("/api/capabilities/greet").json()["build_id"]
+        with client.stream("GET", f"/api/builder/status?buildId={build_id}") as news:
+            next(event for event in events_in(news.iter_lines()) if event.name == "question")
+        say("Hello")
+        if "asks just now" in seen[0]:  # it was shown only now, so the user is asked
+            say("Hello")
+    assert "The Builder of greet asked for this, and has it now." in seen[-1]
 
 
 @requirement("http:sessions")

@@ -23,6 +23,7 @@ from satchel.errors import NotFound, StorageError, UsageError
 from satchel.events import Record, TurnStart
 from satchel.messages import Block, FileBlock, Message, TextBlock, ToolResultBlock, ToolUseBlock
 from satchel.runtime import RunningTurn, Sampling, Session
+from satchel.runtime.build_answers import hear_line
 from satchel.runtime.turns import is_busy
 from satchel.server.errands import is_errand
 from satchel.server.service import Service
@@ -407,6 +408,7 @@ async def _start(service: Service, session: Session, asked: ClientRequest, *, ca
     results = _open_results(session, asked)
     running = await session.start(
         asked.words,
+        attached=await _told_of(session, asked),
         # A title is about the conversation alone.
         memory=not asked.is_errand,
         results=results,
@@ -416,6 +418,21 @@ async def _start(service: Service, session: Session, asked: ClientRequest, *, ca
     )
     service.sessions.follow_turn(session, running, interactive=asked.interactive)
     return running
+
+
+async def _told_of(session: Session, asked: ClientRequest) -> str:
+    """What the model learns of words that answer a build, which gets them, or that may: such a client hears all from
+    the model. "" if they are for the model.
+    """
+    if not asked.words or asked.is_errand:
+        return ""
+    with suppress(NotFound, UsageError):  # the question was settled at the same moment
+        heard = await hear_line(session, asked.words, by="a client")
+        if heard.answered is not None:
+            return heard.note or f"The Builder of {heard.answered.capability} asked for this, and has it now."
+        if not heard.is_message:
+            return f"This may be meant for a build, and no build has it. {heard.note}"
+    return ""
 
 
 def _open_results(session: Session, asked: ClientRequest) -> list[ToolResultBlock]:
