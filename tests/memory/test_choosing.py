@@ -80,7 +80,9 @@ async def test_a_turn_whose_fact_was_superseded_is_shown_with_what_holds_now() -
         ("The dentist's appointment is on 13 May at ten.", "Find me a good dentist", True),
         ("Der Termin beim Zahnarzt ist am 13. März.", "Empfiehl mir einen Zahnarzt", False),
         ("Der Termin beim Zahnarzt ist am 13. März.", "Wann war der Zahnarzt?", True),
-        # What was over when it was said, what begins on a day, and what says more than the day.
+        # What comes every year, what was over when it was said, what begins on a day, and what says more than the day.
+        ("Mara's birthday is on Friday (2026-03-13).", "I need a present for Mara's birthday", True),
+        ("Paul hat am 13.3.2026 Geburtstag.", "Ich brauche ein Geschenk zu Pauls Geburtstag", True),
         ("The cat Miso died on 13 February.", "What can I do about cat hair?", True),
         ("The dentist is Dr. Wulff since 13 March.", "Find me a good dentist", True),
         ("The dentist charged 240 euros on 13 March.", "Find me a good dentist", True),

@@ -82,7 +82,7 @@ async def test_every_edit_has_before_and_after_and_can_be_taken_back_in_order(tm
             (second, "edit", "user", ""),
             (tier, "tier", "user", ""),
         ]
-        assert changes[0].after["content"] == "The gate code is on the fridge."
+        assert next(iter(changes[0].after.items())) == ("content", "The gate code is on the fridge.")
         assert changes[0].after["tags"] == ["home"]
         assert (changes[1].before, changes[1].after) == (
             {"content": "The gate code is on the fridge."},
@@ -90,7 +90,8 @@ async def test_every_edit_has_before_and_after_and_can_be_taken_back_in_order(tm
         )
         await memory.undo(first)
         assert await found(memory, "fridge", mode="lexical") == ["The gate code is on the fridge."]
-        await memory.edit(id, importance=1)
+        await memory.edit(id, importance=1, content="The gate code is in the shed.")
+        assert [*(await memory.history(id))[-1].after] == ["content", "importance"]
         with pytest.raises(UsageError, match="importance was changed again later"):
             await memory.undo(second)
         for wrong in ("", "c99", "c-1", "c9" * 40, "x"):

@@ -299,6 +299,16 @@ async def test_what_was_injected_is_never_captured_again(tmp_path: Path) -> None
     )
 
 
+@requirement("memory:capture:echo")
+async def test_a_list_of_dates_as_far_as_there_are_is_captured_as_it_was_said(tmp_path: Path) -> None:
+    said = '- 0001-01-01, the start: "x"\n- 9999-12-31, the end: "y"'
+    async with opened(tmp_path, ScriptedModel(["Noted."])) as satchel:
+        await (await satchel.session()).run_turn(said)
+    async with opened(tmp_path, ScriptedModel([])) as satchel:
+        assert satchel.memory is not None
+        assert said in [record.content for record in await satchel.memory.list()]
+
+
 @requirement("memory:capture:private")
 async def test_a_private_session_and_a_turn_without_memory_leave_nothing_in_the_store(tmp_path: Path) -> None:
     model = ScriptedModel(["One.", "Two."])

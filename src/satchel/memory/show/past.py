@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from satchel.memory.data_files import read_lines
 from satchel.memory.store.decay import LASTING_IMPORTANCE
-from satchel.memory.text.statements import section_of, sentences_of, without_times
+from satchel.memory.text.statements import read_statements, section_of, sentences_of, without_times
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -71,6 +71,8 @@ def _last_day(text: str, said_at: datetime) -> date | None:
     sentences = sentences_of(text)
     if not sentences or section_of(text) in _LASTING_SECTIONS:
         return None
+    if any(one.yearly for one in read_statements(text, said_at, is_own=False)):
+        return None  # "Mara's birthday is on Friday (2026-12-04)" comes again.
     mentions = resolve_dates(text, said_at)
     if _tells_more(text, sentences, mentions):
         return None

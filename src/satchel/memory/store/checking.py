@@ -22,6 +22,10 @@ PRIORITY: dict[Tier, float] = {"short_term": 0.55, "long_term": 0.85}
 DECAY_RATE: dict[Tier, float] = {"short_term": 0.02, "long_term": 0.005}
 
 
+class _Words(TypedDict, total=False):
+    content: str | None
+
+
 class _Fields(TypedDict, total=False):
     tags: Iterable[str] | None
     tier: Tier | None
@@ -74,7 +78,7 @@ class NewFields(_Fields, total=False):
     cues: Iterable[str] | None
 
 
-class Edits(_Fields, total=False):
+class Edits(_Words, _Fields, total=False):
     """Fields of a memory that are to change, as in `NewFields`; what is left out or None stays as it is.
 
     Attributes:
@@ -82,8 +86,6 @@ class Edits(_Fields, total=False):
         tier: Also sets the tier's own priority and rate of decay, where none is given.
         valid_from: None removes it, and so it is with `valid_to`.
     """
-
-    content: str | None
 
 
 def refuse_unknown(given: Mapping[str, object], fields: type, what: str) -> None:

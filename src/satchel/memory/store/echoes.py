@@ -83,14 +83,13 @@ def _said_on(connection: Connection, space: int, day: date) -> Sequence[MemoryRe
 
 def _is_shown(line: re.Match[str], said_on: Callable[[date], Sequence[MemoryRecord]]) -> bool:
     try:
-        day, words = date.fromisoformat(line["day"]), json.loads(line["words"], strict=False)
-    except ValueError:
+        words = json.loads(line["words"], strict=False)
+        records = said_on(date.fromisoformat(line["day"]))
+    except (ValueError, OverflowError):  # no day, or the first or last that there is
         return False
     inner = json.dumps(words.removeprefix("… ").removesuffix(" …"), ensure_ascii=False)[1:-1]
     head = _plain(line["head"])
-    return any(
-        _plain(origin_of(record)) == head and inner in quoted(record.content) for record in said_on(day)
-    )
+    return any(_plain(origin_of(record)) == head and inner in quoted(record.content) for record in records)
 
 
 def _plain(head: str) -> str:
