@@ -693,10 +693,12 @@ def _loss(home: Path) -> Notice | None:
 
 
 def _read_back(rebuilt: Rebuilt) -> Notice:
-    lacked = [
-        *([counted(rebuilt.memories, "memory", "memories")] if rebuilt.memories else []),
-        *([counted(rebuilt.changes, "correction")] if rebuilt.changes else []),
+    counts = [
+        (rebuilt.memories, "memory", "memories"),
+        (rebuilt.changes, "correction", "corrections"),
+        (rebuilt.forgotten, "deletion", "deletions"),
     ]
+    lacked = [counted(count, one, many) for count, one, many in counts if count]
     text = f"The database lacked {' and '.join(lacked)}, which the journal has. All was read back."
     return Notice(part="memory", text=text)
 
