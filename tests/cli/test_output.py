@@ -12,7 +12,7 @@ from satchel.messages import Usage
 from satchel.runtime.lines import counted, usage_line, usage_table
 from satchel.sessions import UsageRow
 from satchel.tui.plain_text import plain
-from satchel.tui.terminal_text import one_line
+from satchel.tui.terminal_text import notice_text, one_line
 from tests.cli.screens import Screen
 from tests.requirements import requirement
 
@@ -109,3 +109,10 @@ def test_one_of_a_thing_has_no_plural(number: int, words: str) -> None:
 )
 def test_what_was_spent_fits_one_line(usage: Usage, line: str) -> None:
     assert usage_line(usage) == line
+
+
+@requirement("capabilities:earned:skill")
+def test_a_notice_is_one_line_but_for_a_skill_that_is_proposed() -> None:
+    steps = "\n".join(f"- Step {number} is taken with great care." for number in range(50))
+    assert notice_text("capabilities", f"Keep\nit?\n\n{steps}") == f"Keep it?\n\n{steps}"
+    assert notice_text("mcp", f"Down.\n\n{steps}")[:23] == "Down. - Step 0 is taken"

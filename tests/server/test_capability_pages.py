@@ -286,6 +286,9 @@ def test_a_build_is_followed_on_its_page_and_its_question_is_answered(
 
     capability = world.call(begin)
     assert "Not built yet Waits for you" in words_of(open_page(client, "/capabilities?show=attention"))
+    own = words_of(open_page(client, "/capabilities/train_watch"))
+    assert "It waits for your answer." in own
+    assert "is being built" not in own
     at = "/builds/wb-1"
     page = open_page(client, at)
     assert "Wrote <b>main.py</b>." in page.cssselect(".steps")[0].text_content()

@@ -20,7 +20,7 @@ from textual.widgets import TextArea
 
 from satchel.cli import chat as chat_module
 from satchel.config import load
-from satchel.events import QuestionAsked
+from satchel.events import Notice, QuestionAsked
 from satchel.messages import ToolResultBlock
 from satchel.models import Call, ModelRequest, Reply, ScriptedModel
 from satchel.runtime import clipboard as clipboards
@@ -614,3 +614,15 @@ def test_the_screen_is_used_where_the_terminal_can_show_it(
     monkeypatch.setenv("LINES", str(size[1]))
     monkeypatch.setattr("sys.stdin", io.StringIO())
     assert chat_module.has_screen(settings) is has_screen
+
+
+@requirement("capabilities:earned:skill")
+async def test_a_skill_that_is_proposed_stands_on_the_screen_whole_and_line_by_line(tmp_path: Path) -> None:
+    steps = [f"- Step {number} of how it is to be done, in a dozen words." for number in range(20)]
+    async with screen(tmp_path, None, size=(80, 40)) as hands:
+        assert hands.satchel is not None
+        text = "\n".join(("Shall I keep it as a skill?", "", *steps))
+        hands.satchel.notices.post(Notice(part="capabilities", text=text))
+        await hands.say("Hello.")
+        for step in steps:
+            await hands.see(step)

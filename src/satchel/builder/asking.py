@@ -18,6 +18,7 @@ _LOOK_S: Final = 0.3
 _YES: Final = frozenset(
     ("y", "yes", "allow", "allowed", "ok", "okay", "sure", "1", "always", "once", "session")
 )
+_NO: Final = frozenset(("n", "no", "deny", "never", "2"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,5 +107,14 @@ def is_consent(question_id: str) -> bool:
 
 def is_yes(words: str | None) -> bool:
     """Whether an answer to a question for permission allows it. Anything that is not plainly yes is no."""
+    return _first_word(words) in _YES
+
+
+def is_no(words: str | None) -> bool:
+    """Whether an answer is plainly no."""
+    return _first_word(words) in _NO
+
+
+def _first_word(words: str | None) -> str:
     first = (words or "").strip().lower().replace(",", " ").split()
-    return bool(first) and first[0].rstrip(".!") in _YES
+    return first[0].rstrip(".!") if first else ""

@@ -278,6 +278,8 @@ async def test(parts: CapabilityParts, name: str, number: int) -> int:
     if said_json(tested_to_json(tested)):
         return 0 if tested.passed else 1
     _say_checks(tested.checks)
+    if not tested.checks and not tested.adopted:
+        tell("It has no cases, and its text is as it was.")
     if tested.adopted:
         tell(f"Your edits are version {tested.adopted} now.")
         if tested.capability.version != tested.adopted:

@@ -32,7 +32,7 @@ from satchel.runtime.recap import Exchange
 from satchel.runtime.tool_display import describe_call, describe_progress, display_of, show_observation
 from satchel.sessions.view import LastWords, Said, SessionView, ToolCall
 from satchel.tui.plain_text import plain
-from satchel.tui.terminal_text import one_line
+from satchel.tui.terminal_text import notice_text, one_line
 
 _PROGRESS_S = 0.5
 """Seconds between two lines of progress; nobody reads them more often."""
@@ -134,8 +134,8 @@ class TurnView:
                 self.note(
                     f"— Older messages were summarised: about {before:,} tokens became {after:,}.", "dim"
                 )
-            case Notice(text=text):
-                self.note(f"! {one_line(text, 1000)}", "yellow", wraps=True)
+            case Notice(part=name, text=text):
+                self.note(f"! {notice_text(name, text)}", "yellow", wraps=True)
             case BuildPosted():
                 self._build_posted(part)
             case MessageWaiting(text=text):

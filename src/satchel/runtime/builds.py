@@ -20,6 +20,7 @@ from typing import Any, Final
 import anyio
 import anyio.to_thread
 
+from satchel.builder.asking import is_no, is_yes
 from satchel.builder.builder import Builder
 from satchel.builder.queue import BuildQueue
 from satchel.builder.records import CANCELLED, DECLINED, EARNED, Build, BuildMessage
@@ -604,7 +605,14 @@ class Builds:
     async def answer(
         self, build_id: str, question_id: str, text: str | None, *, by: str = ""
     ) -> BuildMessage:
-        """Answer a question of a build, and have it go on if it waits or its worker died; see `BuildQueue.answer`."""
+        """Answer a question of a build, and have it go on if it waits or its worker died; see `BuildQueue.answer`.
+
+        A proposal is answered with yes or no: what is neither is refused, because a no ends it for good.
+        """
+        if question_id == EARNED and text is not None and not is_yes(text) and not is_no(text):
+            raise UsageError(
+                "Answer it with yes or no. Nothing was decided: after a no, it is not proposed again."
+            )
         answered = await self.queue.answer(build_id, question_id, text, by=by)
         try:
             await self.dispatch()

@@ -390,7 +390,7 @@ class Earning:
             return
         many = f"You have had this done {len(group)} times in much the same way{_such_as(group)}."
         if before is None:
-            text = f"{many} Shall I keep it as a skill, {wanted.name}? {wanted.description} Its text:\n\n{document}"
+            text = f"{many} Shall I keep it as a skill, {wanted.name}? {wanted.description}\n\nIts text:\n\n{document}"
         else:
             now, then = ({SKILL: f"{text}\n".encode()} for text in (before, document))
             changes = difference(now, then, names=("now", "then"))
@@ -648,7 +648,10 @@ def _procedure(
             for quote in step["quotes"]
             if 0 < int(quote["time"]) <= len(group)
             and len(re.findall(r"\w", str(quote["words"]))) >= _LEAST_QUOTE
-            and _stands_in(group[int(quote["time"]) - 1].told, str(quote["words"]).strip())
+            and all(
+                _stands_in(group[int(quote["time"]) - 1].told, words)
+                for words in (str(quote["words"]).strip(), *_SLOT.findall(line[2:]))
+            )
         }
         if len(numbers) < _TIMES or line in lines:
             continue

@@ -72,7 +72,7 @@ from satchel.tui.parts import (
     question_text,
 )
 from satchel.tui.plain_text import plain
-from satchel.tui.terminal_text import one_line
+from satchel.tui.terminal_text import notice_text, one_line
 from satchel.version import __version__
 
 _PAINT_S: Final = 0.05
@@ -478,7 +478,7 @@ class ConversationScreen(App[int]):
     def _noticed(self, part: str, text: str) -> None:
         if part == "command":
             return  # whoever ran the command has seen its output
-        self._tell(f"△ {one_line(text, 1000)}", "warn")
+        self._tell(f"△ {notice_text(part, text)}", "warn")
         if part == "server":
             self._sync()
             if self.session.is_interrupted and not self.session.open_questions:

@@ -29,6 +29,14 @@ def one_line(text: str, limit: int = _LINE) -> str:
     return lines.one_line(plain(text[: limit * 8]), limit)
 
 
+def notice_text(part: str, text: str) -> str:
+    """What the program tells, on one line. A skill that is proposed stands below it as it is, and whole: the user says
+    yes to all of it.
+    """
+    first, gap, rest = text.partition("\n\n") if part == "capabilities" else (text, "", "")
+    return f"{one_line(first, 1000)}{gap}{rest}"
+
+
 def call_lines(call: AskedCall) -> tuple[list[str], tuple[Line, ...]]:
     """A call for the user who decides about it: its input, without the change of a file, which is a diff beside it."""
     names, proposed = display_of(call.tool).proposes

@@ -232,6 +232,18 @@ async def test_what_was_forgotten_does_not_come_back_with_the_same_file() -> Non
         assert again.skipped["forgotten here before"] == 1
 
 
+async def test_what_was_stored_by_hand_and_forgotten_does_not_come_back_with_an_export_of_before(
+    tmp_path: Path,
+) -> None:
+    async with Memory.open(":memory:", embedder="none", clock=ManualClock(NOON)) as memory:
+        id = await memory.add("The safe is behind the clock.")
+        await memory.export_to(tmp_path / "before.jsonl")
+        await memory.forget(id)
+        again = await memory.import_from(tmp_path / "before.jsonl")
+        assert (again.new, again.skipped["forgotten here before"]) == (0, 1)
+        assert await memory.add("The safe is behind the clock.") != id, "said anew, it is kept"
+
+
 @requirement("memory:capture:echo")
 async def test_text_that_satchel_put_into_a_transcript_stays_out(tmp_path: Path) -> None:
     async with Memory.open(":memory:", embedder="none", clock=ManualClock(NOON)) as memory:

@@ -264,22 +264,22 @@ def _refused(connection: Connection, space: int, drafts: Sequence[MemoryDraft]) 
     """The ids of the drafts that were forgotten: those with the same id, the same place, the same words in the same
     turn or, if they have no place, the same words in the same session.
     """
-    sourced = [draft for draft in drafts if draft.row["source_session"] is not None]
-    if not sourced or not _ANY_TOMBSTONE.run(connection, {"space": space}):
+    if not drafts or not _ANY_TOMBSTONE.run(connection, {"space": space}):
         return set()
     places: dict[str, list[str]] = {}
     said: dict[str, list[str]] = {}
-    for draft in sourced:
+    for draft in drafts:
         row = draft.row
         session = row["source_session"]
-        if row["source_turn"] is not None and row["source_position"] is not None:
+        if None not in (session, row["source_turn"], row["source_position"]):
             place = place_hash(session, row["source_turn"], row["source_position"])
             places.setdefault(place, []).append(draft.id)
         if draft.words_hash is not None:
             said.setdefault(draft.words_hash, []).append(draft.id)
-    # Places of an imported conversation may be counted anew; the ids of its messages are the file's own.
+    # Places of an imported conversation may be counted anew; the ids of its messages are the file's own. What was
+    # stored by hand has its id alone: an export of before has it, and the same words, said anew, have another.
     was_forgotten = (changes.c.action == "forget") & (changes.c.before != _RELEASED)
-    ids = changes.c.memory_id.in_(among(draft.id for draft in sourced))
+    ids = changes.c.memory_id.in_(among(draft.id for draft in drafts))
     query = select(changes.c.memory_id).where(changes.c.space_id == space, ids, was_forgotten)
     refused = set(connection.execute(query).scalars())
     for table, column, by_hash in (
