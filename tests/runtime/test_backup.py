@@ -209,6 +209,8 @@ async def test_links_that_the_user_made_are_backed_up_with_what_they_lead_to_and
     (home / "all").symlink_to(tmp_path)
     (home / "builds").mkdir()
     (home / "builds" / "passwd").symlink_to("/etc/passwd")  # a sandbox may have made it
+    (home / "builds" / "notes").touch()
+    (home / "builds" / "second name").symlink_to("notes")
     done = back_up(home, home / "satchel.db", tmp_path / "b.tar.gz", clock=CLOCK)
     assert sorted(done.left_out) == ["all", "builds/passwd", "skills/round", "tools/gone"]
     restore(tmp_path / "b.tar.gz", home, clock=CLOCK)

@@ -308,7 +308,9 @@ def _files(home: Path, others: set[Path], left_out: list[str]) -> Iterator[tuple
             is_users = not inside.parts or inside.parts[0] in _USERS
             real = path.resolve()
             if path.is_symlink() and not (is_users and real.exists()):
-                left_out.append(str(name))
+                # A second name for what is beside it, such as RUN.md for SKILL.md, holds nothing of its own.
+                if not real.exists() or real.parent != path.parent.resolve():
+                    left_out.append(str(name))
             elif real in others:
                 continue
             elif path.is_dir():
