@@ -44,8 +44,8 @@ def rollout(where: Path, cwd: object) -> Path:
 
 
 PLACES = [
-    "{home}/.ssh", "{home}/.ssh/", "{home}/work/../.ssh", "{home}/link", "{home}/link/.", "{home}/home", "{home}/home/sessions",
-    "/proc/self", "/proc/self/root/etc", "/etc", "/etc/ssl/..", "//etc", "", ".", "../.ssh", "~/.ssh", "{home}/.ssh\0", "{home}\n/.ssh",
+    "{home}/.ssh", "{home}/.ssh/", "{home}/home/../.ssh", "{home}/link", "{home}/link/.", "{home}/home", "{home}/home/sessions",
+    "/proc/self", "/proc/self/cwd/x", "/etc", "/etc/ssl/..", "//etc", "", ".", "../.ssh", "~/.ssh", "{home}/.ssh\0", "{home}\n/.ssh",
     "{home}/work\x1b[2J", 7, ["{home}/.ssh"],
 ]  # fmt: skip
 
