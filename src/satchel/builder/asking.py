@@ -15,8 +15,11 @@ from satchel.clock import Clock
 _LOOK_S: Final = 0.3
 """How often the database is asked for an answer: one short read. The user, who has just answered, should not wait."""
 
-_YES: Final = frozenset(
-    ("y", "yes", "allow", "allowed", "ok", "okay", "sure", "1", "always", "once", "session")
+_YES: Final = frozenset(("y", "yes", "allow", "allowed"))
+_YES_ALONE: Final = frozenset(("ok", "okay", "sure", "1", "always", "once", "session"))
+"""These begin other messages, too, such as "Always answer in German", which another client may send meanwhile."""
+_BESIDE_YES: Final = frozenset(
+    ("please", "thanks", "thank", "you", "go", "ahead", "do", "it", "that", "for", "this", "the", "only")
 )
 
 
@@ -106,5 +109,7 @@ def is_consent(question_id: str) -> bool:
 
 def is_yes(words: str | None) -> bool:
     """Whether an answer to a question for permission allows it. Anything that is not plainly yes is no."""
-    first = (words or "").strip().lower().replace(",", " ").split()
-    return bool(first) and first[0].rstrip(".!") in _YES
+    said = [word.rstrip(".!") for word in (words or "").lower().replace(",", " ").split()]
+    if not said or said[0] in _YES:
+        return bool(said)
+    return said[0] in _YES_ALONE and {*said} <= _YES | _YES_ALONE | _BESIDE_YES
