@@ -310,11 +310,12 @@ def _folder(cwd: str, home: Home) -> str:
     in a session's folder, and the file that names it may be somebody else's.
     """
     try:
-        real = os.path.realpath(cwd)
+        forms = [os.path.normpath(cwd), os.path.realpath(cwd)]
     except (OSError, ValueError):  # such as a NUL
-        real = ""
+        forms = []
     closed = ["/proc", "/etc", os.path.realpath(home.settings.home)]
-    if cwd.startswith("/") and cwd.isprintable() and real and "/." not in real and not is_below(real, closed):
+    may_hold = any("/." in form or is_below(form.replace("//", "/"), closed) for form in forms)
+    if forms and cwd.startswith("/") and cwd.isprintable() and not may_hold:
         return cwd
     return home.settings.environ.get("HOME") or str(home.settings.home)
 
