@@ -10,6 +10,7 @@ from typing import Any
 import anyio
 import pytest
 
+from satchel.builder.asking import consent_id, is_yes
 from satchel.builder.records import Build
 from satchel.builder.worker import WORKER
 from satchel.capabilities import Wanted
@@ -114,6 +115,38 @@ async def command(satchel: Satchel, session: Session, text: str) -> CommandResul
     assert found is not None
     context = CommandContext(satchel=satchel, session=session, show=lambda _: None, tell=lambda _: None)
     return await run_command(context, *found)
+
+
+MESSAGES = [
+    "Always answer in German.", "Once upon a time there was a heron.", "Session notes, please", "Ok, what is the weather?",
+    "Sure thing: what did I say about the router?", "1 mile in km?", "Okay google", "Yesterday I was in Ulm.", "", "No", "1.5",
+]  # fmt: skip
+AGREED = [
+    "yes",
+    "Yes, but only today.",
+    "OK",
+    "ok, go ahead",
+    "Sure, do it.",
+    "1",
+    "always",
+    "Once, please",
+    "Allow it",
+]
+
+
+@requirement("builder:question")
+async def test_what_another_client_says_meanwhile_permits_nothing(tmp_path: Path) -> None:
+    async with opens(tmp_path) as satchel:
+        session = await satchel.session()
+        await session.run_turn("Build me something.")
+        await begin(satchel, session, "greet")
+        for number, message in enumerate(MESSAGES):
+            id = consent_id(f"network {number}")
+            await ask(satchel, session, "greet", id, "yes", "no")
+            if message:
+                await hear(session, message)
+            assert not is_yes(await answer_to(satchel, "greet", id)), message
+    assert all(map(is_yes, AGREED))
 
 
 @requirement("builder:question")

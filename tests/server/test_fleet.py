@@ -13,6 +13,7 @@ from pathlib import Path
 import anyio
 import anyio.to_thread
 import httpx2
+import psycopg
 import pytest
 
 from satchel.clock import ManualClock
@@ -142,6 +143,49 @@ def test_a_turn_is_stopped_and_messages_stand_in_line_at_whichever_server_is_ask
                 assert next(waited).data["id"] != first.data["id"]
                 assert "The owl" in client.post(f"{at}/command", json={"text": "/back"}).text
                 assert [event.data["status"] for event in waited] == ["cancelled"]
+
+
+_STEALS = """
+CREATE TABLE stolen AS SELECT * FROM conversation_requests;
+CREATE FUNCTION steal() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN INSERT INTO stolen SELECT NEW.*; RETURN NEW; END $$;
+CREATE TRIGGER steal AFTER INSERT ON conversation_requests FOR EACH ROW EXECUTE FUNCTION steal();
+"""
+_AGAIN = """
+INSERT INTO conversation_requests (session_id, epoch, last_seq, at, content)
+SELECT session_id, {}, last_seq, at, content FROM stolen
+"""
+
+
+@requirement("storage:postgres:servers")
+def test_who_copies_rows_has_no_request_carried_out_again(server: Server, tmp_path: Path) -> None:
+    url = server.url(server.schema_for(tmp_path))
+    with (
+        two_servers(server, tmp_path) as (client, other),
+        psycopg.connect(url, autocommit=True) as thief,
+    ):
+        with other.stream("POST", "/api/chat", json={"message": "hold it"}) as running:
+            events = events_in(running.iter_lines())
+            id = next(events).data["sessionId"]
+            thief.execute(_STEALS)
+            said = client.post(f"/api/sessions/{id}/turns", json={"text": "Send the parcel"})
+            assert said.json()["waiting"]
+            thief.execute("DROP TRIGGER steal ON conversation_requests")
+            thief.execute(_AGAIN.format("epoch"))
+            # What came after has been carried out, so what was copied was taken before.
+            client.post(f"/api/sessions/{id}/turns", json={"text": "The owl"}).raise_for_status()
+            assert other.post(f"/api/sessions/{id}/cancel").json() == {"cancelled": True}
+            list(events)
+        with other.stream("POST", "/api/chat", json={"message": "hold on", "session_id": id}) as running:
+            events = events_in(running.iter_lines())
+            while next(events).name != "start":
+                pass
+            newest = f"(SELECT epoch FROM conversations WHERE session_id = '{id}')"
+            thief.execute(_AGAIN.format(newest))
+            client.post(f"/api/sessions/{id}/turns", json={"text": "The wren"}).raise_for_status()
+            other.post(f"/api/sessions/{id}/cancel")
+            list(events)
+        done = chat(other, "What was said?", session_id=id)[-1].data
+    assert done["text"].count("Send the parcel") == 1
 
 
 @requirement("storage:postgres:servers")

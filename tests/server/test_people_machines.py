@@ -16,7 +16,7 @@ import psycopg
 import pytest
 
 from satchel.config import load
-from satchel.errors import Refused, StorageUnreachable
+from satchel.errors import Refused, StorageCorrupt, StorageUnreachable
 from satchel.runtime.people import People
 from satchel.runtime.person_homes import has_people
 from tests.postgresql import Server, server_of
@@ -160,6 +160,29 @@ def _what_one_door_does_holds_at_the_other(house: Household, other: Household, t
                 assert client.get(f"{place}passkeys").headers["location"].startswith("/login")
             assert house.log_in(browser, "mach_ann", "password of mach_ann").status_code == 403
             assert house.log_in(browser, "mach_ann").status_code == 303
+
+
+_FORGED = [
+    {"uid": 0}, {"uid": 33}, {"uid": -1}, {"uid": "0"}, {"uid": True}, {"uid": 1 << 32}, {"name": "../../etc"}, {"name": "bob"},
+]  # fmt: skip
+
+
+@requirement("people:machines")
+@pytest.mark.parametrize("forged", _FORGED, ids=str)
+def test_no_row_makes_somebody_root_or_leads_out_of_the_folders_of_people(
+    server: Server, tmp_path: Path, forged: dict[str, object]
+) -> None:
+    url = server.database(f"forged{_FORGED.index(forged)}")
+    (tmp_path / "home").mkdir(mode=0o700)
+    people = People(tmp_path / "home", url)
+    ann = people.add("forged_ann", "password of ann")
+    with psycopg.connect(url, autocommit=True) as thief:
+        text = "UPDATE satchel_people SET version = version + 7, value = (value::jsonb || %s)::text WHERE name = %s"
+        thief.execute(text, (json.dumps(forged), ann.name))
+        if "name" in forged and forged["name"] != "bob":
+            thief.execute("UPDATE satchel_people SET name = %s WHERE name = %s", (forged["name"], ann.name))
+    with pytest.raises(StorageCorrupt):
+        people.refresh()
 
 
 @requirement("people:machines")

@@ -162,7 +162,7 @@ async def test_a_request_reaches_the_writer_that_had_the_session_once_and_no_lat
         given: list[bytes | None] = []
 
         async def ask() -> None:
-            given.append(await b.pass_on("s1", b"the answer is heron"))
+            given.append(await b.pass_on("s1", lambda _: b"the answer is heron"))
 
         with anyio.fail_after(60):
             async with anyio.create_task_group() as group:
@@ -188,7 +188,7 @@ async def test_a_request_reaches_the_writer_that_had_the_session_once_and_no_lat
             async with await a.open("s1"), anyio.create_task_group() as group:
                 group.start_soon(take_and_vanish, a, url)
                 with pytest.raises(StorageLocked, match="Look whether it was done"):
-                    await b.pass_on("s1", b"yes")
+                    await b.pass_on("s1", lambda _: b"yes")
         assert run(url, "SELECT * FROM conversation_requests") == []
 
 

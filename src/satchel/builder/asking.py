@@ -15,8 +15,11 @@ from satchel.clock import Clock
 _LOOK_S: Final = 0.3
 """How often the database is asked for an answer: one short read. The user, who has just answered, should not wait."""
 
-_YES: Final = frozenset(
-    ("y", "yes", "allow", "allowed", "ok", "okay", "sure", "1", "always", "once", "session")
+_YES: Final = frozenset(("y", "yes", "allow", "allowed"))
+_YES_ALONE: Final = frozenset(("ok", "okay", "sure", "1", "always", "once", "session"))
+"""These begin other messages, too, such as "Always answer in German", which another client may send meanwhile."""
+_BESIDE_YES: Final = frozenset(
+    ("please", "thanks", "thank", "you", "go", "ahead", "do", "it", "that", "for", "this", "the", "only")
 )
 _NO: Final = frozenset(("n", "no", "deny", "never", "2"))
 
@@ -107,14 +110,17 @@ def is_consent(question_id: str) -> bool:
 
 def is_yes(words: str | None) -> bool:
     """Whether an answer to a question for permission allows it. Anything that is not plainly yes is no."""
-    return _first_word(words) in _YES
+    said = _words(words)
+    if not said or said[0] in _YES:
+        return bool(said)
+    return said[0] in _YES_ALONE and {*said} <= _YES | _YES_ALONE | _BESIDE_YES
 
 
 def is_no(words: str | None) -> bool:
     """Whether an answer is plainly no."""
-    return _first_word(words) in _NO
+    said = _words(words)
+    return bool(said) and said[0] in _NO
 
 
-def _first_word(words: str | None) -> str:
-    first = (words or "").strip().lower().replace(",", " ").split()
-    return first[0].rstrip(".!") if first else ""
+def _words(text: str | None) -> list[str]:
+    return [word.rstrip(".!") for word in (text or "").lower().replace(",", " ").split()]

@@ -48,6 +48,7 @@ from satchel.sandbox.detached import work_lock
 from satchel.sessions import LogFile, SessionInfo
 from satchel.sessions.view import Said, SessionTurn, ToolCall
 from satchel.tools.input_schema import InputSchema, check_schema
+from satchel.tools.visible import visible
 from satchel.wording import cut_text
 
 _log = logging.getLogger(__name__)
@@ -598,7 +599,7 @@ def _held(
     schema = value["input_schema"]
     check_schema(schema)
     name = check_name(str(value["name"]))
-    wanted = Wanted(name=name, description=str(value["description"])[:500], input_schema=schema)
+    wanted = Wanted(name=name, description=_in_sight(value["description"])[:500], input_schema=schema)
     cases: dict[int, dict[str, Any]] = {}
     times: dict[int, _Time] = {}
     for use in value["uses"]:
@@ -642,7 +643,7 @@ def _procedure(
     lines = [] if present is None else draft_of(present).document.split("\n")
     kept = []
     for step in value["steps"][:_MOST_STEPS]:
-        line = f"- {' '.join(str(step['text']).split())[:_MOST_STEP]}"
+        line = f"- {_in_sight(step['text'])[:_MOST_STEP]}"
         numbers = {
             int(quote["time"])
             for quote in step["quotes"]
@@ -664,9 +665,14 @@ def _procedure(
         kept.append({"line": line, "from": [[time.session_id, time.turn] for time in times]})
     if not kept:
         raise UsageError("No step of it was told or done three times.")
-    about = str(value["description"])[:500] if present is None else present.manifest.description
+    about = _in_sight(value["description"])[:500] if present is None else present.manifest.description
     name = check_name(str(value["name"]) if present is None else present.manifest.name)
     return Wanted(name=name, description=about), "\n".join(lines), kept
+
+
+def _in_sight(text: object) -> str:
+    """A model's words on one line, with nothing in it that the user who agrees to them doesn't see."""
+    return visible(" ".join(str(text).split()))
 
 
 def _values(value: object) -> Iterator[str]:

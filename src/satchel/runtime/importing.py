@@ -7,6 +7,7 @@ again, and then writes the log. `docs/decisions/0112-imported-conversations.md` 
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -41,6 +42,7 @@ from satchel.runtime.home import Home
 from satchel.sessions import FORGOTTEN, SessionInfo, title_of
 from satchel.sessions.attachments import MOST_BYTES, plain_name
 from satchel.tools.kept import keep
+from satchel.tools.paths import is_below
 from satchel.version import __version__
 
 CONVERSATIONS = {
@@ -250,7 +252,7 @@ class _Conversations:
     ) -> None:
         sessions, at = self._home.sessions, messages[0].at
         source = found.session.partition(":")[0]
-        cwd = found.cwd or self._home.settings.environ.get("HOME") or str(self._home.settings.home)
+        cwd = _folder(found.cwd, self._home)
         start = SessionStart(
             session_id=id, cwd=cwd, provider=source, model=messages[0].model, version=__version__
         )
@@ -301,6 +303,21 @@ class _Conversations:
                 await journal.append([event for _, event in group], at=at)
             await journal.append([], durable=True)
         return "longer"
+
+
+def _folder(cwd: str, home: Home) -> str:
+    """Where a conversation goes on: where it was held, but nowhere that keys may be, because tools read unasked what is
+    in a session's folder, and the file that names it may be somebody else's.
+    """
+    try:
+        forms = [os.path.normpath(cwd), os.path.realpath(cwd)]
+    except (OSError, ValueError):  # such as a NUL
+        forms = []
+    closed = ["/proc", "/etc", os.path.realpath(home.settings.home)]
+    may_hold = any("/." in form or is_below(form.replace("//", "/"), closed) for form in forms)
+    if forms and cwd.startswith("/") and cwd.isprintable() and not may_hold:
+        return cwd
+    return home.settings.environ.get("HOME") or str(home.settings.home)
 
 
 def _turns(

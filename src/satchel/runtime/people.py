@@ -30,6 +30,7 @@ _STALE_S: Final = 60.0
 """How long what was known counts while the server can't be reached, on which nobody can change it meanwhile."""
 _LOGIN_LASTS: Final = timedelta(days=30)
 _MOST_BROWSERS: Final = 100
+_LEAST_UID: Final = 1_000
 FEWEST_PASSWORD_CHARS: Final = 8
 _MOST_PASSWORD_CHARS: Final = 1024
 _NAME: Final = re.compile(r"[a-z][a-z0-9_-]{0,31}")
@@ -129,6 +130,11 @@ class _Shared:
             )
 
     def _opened(self, records: Mapping[str, Any]) -> dict[str, Any]:
+        for name, fields in records.items():
+            uid = fields.get("uid") if name != _HEAD else None
+            # Names are folders, and programs run with these ids: no row makes somebody root, or a service.
+            if name != _HEAD and not (_NAME.fullmatch(name) and name == fields.get("name") and _may_be(uid)):
+                raise StorageCorrupt(f"The table of people has a record {name[:40]!r} that nobody can have.")
         from satchel.storage.roles import url_for  # noqa: PLC0415 - as above
 
         people = {
@@ -430,6 +436,11 @@ def _people_in(content: Mapping[str, Any]) -> dict[str, Person]:
         }
     except (AttributeError, KeyError, TypeError) as error:
         raise StorageCorrupt(f"The table of people can't be read ({type(error).__name__}).") from error
+
+
+def _may_be(uid: object) -> bool:
+    """Whether a person can have this user id: `server.people_first_uid` is no smaller."""
+    return uid is None or (type(uid) is int and _LEAST_UID <= uid < 1 << 32)
 
 
 def check_name(name: str) -> None:

@@ -2,15 +2,19 @@
 
 A balancer may give the answer to a question, or a click on Stop, to any server. One that doesn't have the conversation
 open passes the request on as a row, encrypted with a key that follows from `forgotten.key`, which all these servers
-have: an answer may be a password. The gate has checked the request here, and nobody without the key can write one.
+have: an answer may be a password. The gate has checked the request here, and nobody without the key can write one. Nor
+can anybody have one carried out again who has copied a row: what is encrypted says for which conversation and writer it
+is, and has a number that the writer takes once; an answer has the number of its request.
 """
 
 from __future__ import annotations
 
 import base64
 import json
+import logging
+import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,7 +23,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Scope
 
-from satchel.errors import SatchelError, SessionInUse
+from satchel.errors import SatchelError, SessionInUse, StorageCorrupt
 from satchel.server.browser_access import as_passed_on, browser_of, place_of, replayed
 from satchel.server.gate import log_defect
 from satchel.server.problems import DEFECT, PROBLEM_TYPE, problem_body
@@ -30,6 +34,9 @@ from satchel.sessions import PassedOn
 if TYPE_CHECKING:
     from cryptography.fernet import Fernet
 
+_log = logging.getLogger(__name__)
+
+_LOOK: Final = "Look whether what you asked for was done."
 _PASSED: Final = "satchel.passed"
 _PATHS: Final = ("/api/sessions/", "/chat/", "/api/chat")
 """Below these, answers are short. A turn that is streamed stays where it was asked for, but for that of /api/chat."""
@@ -59,6 +66,8 @@ class PassingOn:
 
     service: Service
     routes: ASGIApp
+    _taken: set[str] = field(default_factory=set)
+    """The numbers of what was carried out. A later process has later epochs, so it needn't know them."""
 
     async def answer(self, request: Request, error: SatchelError) -> Response | None:
         """The answer of the server that has the conversation open, to a request that failed because of that.
@@ -82,22 +91,40 @@ class PassingOn:
             "place": place_of(scope),
             "body": base64.b64encode(await request.body()).decode(),
         }
-        given = await self.service.satchel.sessions.pass_on(error.served, self._sealed(asked))
+        id, once = error.served, secrets.token_hex(16)
+        given = await self.service.satchel.sessions.pass_on(
+            id, lambda epoch: self._sealed({**asked, "for": [id, epoch], "once": once})
+        )
         # None: it was given up there meanwhile, so that it can be opened here.
         answer = self._opened(given) if given is not None else await self._answered(asked, None)
+        if given is not None and answer.get("once") != once:
+            raise StorageCorrupt(f"What the database has is no answer to this request. {_LOOK}")
         if answer["status"] == BEGUN:
             begun = json.loads(base64.b64decode(answer["body"]))
             return self.service.stream(begun_elsewhere(self.service, **begun))
         return _response(answer)
 
     async def carry_out(self, passed: PassedOn) -> None:
-        """Carry out a request of another server.
+        """Carry out a request of another server, unless it was for another writer, or was carried out before.
 
         Raises:
             StorageError: The answer could not be stored.
         """
-        answer = await self._answered(self._opened(passed.content), passed.last_seq)
-        await self.service.satchel.sessions.answer_passed(passed.number, self._sealed(answer))
+        try:
+            asked = self._opened(passed.content)
+        except StorageCorrupt as error:
+            _log.warning("%s", error)
+            return
+        once = asked.get("once")
+        if asked.get("for") != [passed.session_id, passed.epoch] or once is None or once in self._taken:
+            _log.warning(
+                "A request for session %s was passed on a second time, or changed.", passed.session_id
+            )
+            return
+        self._taken.add(once)
+        answer = await self._answered(asked, passed.last_seq)
+        sealed = self._sealed({**answer, "once": once})
+        await self.service.satchel.sessions.answer_passed(passed.number, sealed)
 
     async def _answered(self, asked: Mapping[str, Any], last_seq: int | None) -> Mapping[str, Any]:
         scope: Scope = {
@@ -141,7 +168,14 @@ class PassingOn:
         return self._box.encrypt(json.dumps(content).encode())
 
     def _opened(self, content: bytes) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(self._box.decrypt(content))
+        from cryptography.fernet import InvalidToken  # noqa: PLC0415 - as above
+
+        try:
+            found: dict[str, Any] = json.loads(self._box.decrypt(content))
+        except InvalidToken:
+            raise StorageCorrupt(
+                f"A row of the database was not written by a server of this home. {_LOOK}"
+            ) from None
         return found
 
 

@@ -7,6 +7,7 @@ take it any more. What is in a row is the server's matter, which encrypts it.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -25,11 +26,13 @@ class PassedOn:
     """A request that another server passed on.
 
     Attributes:
+        epoch: Of the writer that it is for.
         last_seq: The number of the conversation's newest record at that time.
     """
 
     number: int
     session_id: str
+    epoch: int
     last_seq: int
     content: bytes
 
@@ -66,9 +69,10 @@ class RowRequests:
         gone = own if taken else own.where(_rows.c.content.is_not(None))
         return self.database.write_blocking(lambda connection: bool(connection.execute(gone).rowcount))
 
-    def take(self, writer: str) -> list[PassedOn]:
+    def take(self, writer: str, held: Collection[tuple[str, int]]) -> list[PassedOn]:
         """Take the requests that wait for a writer, in the order in which they came. Those that were withdrawn
-        meanwhile are left out.
+        meanwhile are left out, and those for a conversation and epoch that it doesn't know itself to hold: what the
+        rows say of that, whoever can write to the database may have written.
         """
         own = _rows.c.session_id == conversations.c.session_id, _rows.c.epoch == conversations.c.epoch
         query = select(_rows.c.number).where(*own, conversations.c.writer == writer)
@@ -86,10 +90,12 @@ class RowRequests:
                 PassedOn(
                     number=row.number,
                     session_id=row.session_id,
+                    epoch=row.epoch,
                     last_seq=row.last_seq,
                     content=bytes(row.content),
                 )
                 for row in found
+                if (row.session_id, row.epoch) in held
             ]
 
         return self.database.write_blocking(write) if numbers else []

@@ -650,7 +650,9 @@ class RowLogs(Logs):
 
     def take_requests(self) -> list[PassedOn]:
         """The requests that other servers passed on. They are taken: nobody gets them again."""
-        return self.requests.take(self.me) if self._leases else []
+        with self._leasing:
+            held = {(lease.session_id, lease.epoch) for lease in self._leases}
+        return self.requests.take(self.me, held) if held else []
 
     def _answer(self, session_id: str, writer: str, handover: int) -> None:
         own = conversations.c.session_id == session_id, conversations.c.writer == writer

@@ -652,8 +652,12 @@ class SessionStore:
         if (rows := self._rows) is not None:
             await self._run(lambda: rows.check_served(session_id))
 
-    async def pass_on(self, session_id: str, content: bytes) -> bytes | None:
+    async def pass_on(self, session_id: str, sealed: Callable[[int], bytes]) -> bytes | None:
         """Have the server that has a session open carry out a request, and wait for its answer.
+
+        Args:
+            session_id: The full id.
+            sealed: Gives what is passed on, by the epoch of the writer that it is for.
 
         Returns:
             The answer. None if it was not carried out, because no other server has the session open any more.
@@ -667,7 +671,7 @@ class SessionStore:
         if rows is None or row is None:
             return None
         requests = rows.requests
-        number = await self._run(lambda: requests.put(row, content))
+        number = await self._run(lambda: requests.put(row, sealed(row.epoch)))
         try:
             for _ in range(_MOST_LOOKS):
                 has_it = await self._run(lambda: rows.is_at(session_id, row.epoch))

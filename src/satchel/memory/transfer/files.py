@@ -30,6 +30,10 @@ _MAX_UNPACKED = 16 << 30
 _MAX_RATIO = 200
 """The limit of the compression ratio: conversations as JSON reach 10, very repetitive ones 50, and bombs 1,000."""
 _RATIO_APPLIES_FROM = 64 << 20
+_MAX_RATIO_BESIDE = 60
+"""The same of all files together that conversations name, such as pictures: they hardly get smaller, but each branch of
+a conversation has a copy, and there may be fifty.
+"""
 _MAX_MEMBERS = 100_000
 _MAX_BESIDE = 64 << 20
 _SUFFIXES = (".jsonl", ".json", ".md", ".markdown", ".zip", ".ndjson")
@@ -203,7 +207,7 @@ def _file(
         opened=lambda: io.BufferedReader(path.open("rb", buffering=0), 1 << 20),
         others=cache(
             lambda: {
-                name: Path(folder, name).read_bytes
+                name: partial(_read_beside, Path(folder, name))
                 for folder, _, names in (
                     [next(os.walk(path.parent))] if path == root else os.walk(path.parent)
                 )
@@ -212,6 +216,19 @@ def _file(
             }
         ),
     )
+
+
+def _read_beside(path: Path) -> bytes:
+    """A plain file beside an export. Where a link was put meanwhile, and for a pipe, nothing is waited for."""
+    with open(path, "rb", opener=_without_links) as file:
+        state = os.fstat(file.fileno())
+        if not stat.S_ISREG(state.st_mode) or state.st_size > _MAX_BESIDE:
+            raise OSError("It is no plain file, or too large.")
+        return file.read()
+
+
+def _without_links(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
 
 
 def _members(path: Path, name: str, open_archive: _OpenArchive) -> Iterator[SourceFile | LeftOut]:
@@ -227,10 +244,17 @@ def _members(path: Path, name: str, open_archive: _OpenArchive) -> Iterator[Sour
         yield LeftOut(reason=f"an archive of more than {_MAX_MEMBERS:,} files", where=name)
         return
 
+    packed, unpacked = path.stat().st_size, 0
+
     def opened(one: zipfile.ZipInfo) -> io.BufferedReader:
         return io.BufferedReader(_Guarded(open_archive(path).open(one), one.compress_size), 1 << 20)
 
     def read(one: zipfile.ZipInfo) -> bytes:
+        nonlocal unpacked
+        # Each may be small enough, and all together a bomb: what they unpack to is kept beside the conversations.
+        if unpacked + one.file_size > max(_RATIO_APPLIES_FROM, _MAX_RATIO_BESIDE * packed):
+            raise OSError("The files of this archive unpack to far more than is plausible.")
+        unpacked += one.file_size
         try:
             with opened(one) as stream:
                 return stream.read()
