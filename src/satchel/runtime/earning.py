@@ -651,7 +651,7 @@ def _procedure(
             and len(re.findall(r"\w", str(quote["words"]))) >= _LEAST_QUOTE
             and all(
                 _stands_in(group[int(quote["time"]) - 1].told, words)
-                for words in (str(quote["words"]).strip(), *_SLOT.findall(line[2:]))
+                for words in (str(quote["words"]).strip(), *_SLOT.findall(str(step["text"])))
             )
         }
         if len(numbers) < _TIMES or line in lines:
