@@ -243,3 +243,19 @@ async def test_a_store_that_is_half_embedded_finds_more_than_words_alone_do(mini
         assert memory.degraded is not None
         await dense.fill()
         assert by_words < half < await found("hybrid")
+
+
+@requirement("memory:search:no-waiting")
+async def test_a_score_stays_a_share_where_hardly_anything_is_embedded(minilm_home: Path) -> None:
+    async with Memory.open(":memory:", home=minilm_home, embed_within_s=0, back_fill=False) as memory:
+        dense = memory._space.dense
+        assert dense is not None
+        await dense.open()
+        await memory.add("What should I cook for Mara?")
+        await dense.fill()
+        for number in range(200):
+            await memory.add(f"The serial number of pump {number} is {number * 7919}.")
+        await dense.fill(limit=4)
+        first, *_ = await memory.search("serial number of pump 7")
+    assert "pump 7 " in first.memory.content
+    assert first.score < 1.2  # recency and the like add a tenth each

@@ -174,7 +174,8 @@ def _signals(
 
 def _fill_unknown(values: Any, known: Any, words: Any) -> Any:
     """Replace unknown values by what rows that share as many words with the question have, by a straight line through
-    the known ones: rows that aren't embedded yet have no disadvantage against rows whose words say less.
+    the known ones and within their range: rows that aren't embedded yet have no disadvantage against rows whose words
+    say less.
     """
     if known.all() or not known.any():
         return np.where(known, values, 0.0).astype(np.float32)
@@ -182,7 +183,8 @@ def _fill_unknown(values: Any, known: Any, words: Any) -> Any:
     mean, middle = given.mean(), of_words.mean()
     spread = of_words - middle
     slope = max(float(spread @ (given - mean)), 0.0) / max(float(spread @ spread), 1e-9)
-    return np.where(known, values, mean + slope * (words - middle)).astype(np.float32)
+    likely = np.clip(mean + slope * (words - middle), given.min(), given.max())
+    return np.where(known, values, likely).astype(np.float32)
 
 
 def _token_parts(
