@@ -122,7 +122,7 @@ async def await_database(settings: Settings, tell: Callable[[str], None]) -> Non
     """Wait for a database on a server that is away, for a minute at most, as turns do. A server that starts
     without it doesn't use it later.
     """
-    # Imported on demand, as above.
+    # Hooks of other agents load this module, and need neither.
     import anyio.to_thread  # noqa: PLC0415
 
     from satchel.storage import is_server  # noqa: PLC0415

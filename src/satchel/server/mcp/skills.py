@@ -139,14 +139,14 @@ class ServedSkills:
             files = await anyio.to_thread.run_sync(skill.files)
             found[skill.name] = _Served(path=skill.name, files=files, read=partial(_on_disk, skill))
         parts = self._satchel.capabilities
-        own = await self._calls.capabilities() if parts is not None else ()
         packages = dict(await self._calls.own_skills())
-        for tool in own:
-            capability = cast("OwnTool", tool).capability
-            with suppress(NotFound, StorageError, UsageError):  # `satchel doctor` says so.
-                packages[capability.name] = await parts.catalogue.registered(  # type: ignore[union-attr]
-                    capability.name, capability.version
-                )
+        if parts is not None:
+            for tool in await self._calls.capabilities():
+                capability = cast("OwnTool", tool).capability
+                with suppress(NotFound, StorageError, UsageError):  # `satchel doctor` says so.
+                    packages[capability.name] = await parts.catalogue.registered(
+                        capability.name, capability.version
+                    )
         for name, package in packages.items():
             path = f"{_CAPABILITIES}{skill_name(name)}"
             found[path] = _Served(
