@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from functools import partial
 from pathlib import Path
 
@@ -50,6 +51,22 @@ def test_a_copy_that_hears_nothing_is_killed_and_holds_up_no_other(tmp_path: Pat
     other = _started(original, tmp_path, "this")
     assert _parent(other.pid)
     original.end(other, wait_s=1)
+    original.close()
+
+
+def test_an_original_that_hangs_is_replaced(tmp_path: Path) -> None:
+    (tmp_path / "version.py").write_text("1")
+    original = Original(("json",), {}, tmp_path / "version.py")
+    first = _started(original, tmp_path, "this")
+    hangs = _parent(first.pid)
+    os.kill(hangs, signal.SIGSTOP)
+    assert original._asked is not None
+    assert original._asked.gettimeout()
+    original._asked.settimeout(0.1)  # the next one has the two minutes of the program
+    other = _started(original, tmp_path, "this")
+    assert _parent(other.pid) != hangs
+    for each in (first, other):
+        original.end(each, wait_s=1)
     original.close()
 
 

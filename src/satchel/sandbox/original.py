@@ -37,6 +37,8 @@ whether the copy of this number has ended, which is answered with the number, wi
 _UNKNOWN: Final = 1
 """It is the copy of an original that has died, or was asked about before."""
 _LOOK_S: Final = 0.05
+_ANSWER_S = 120.0
+"""An original that says nothing for so long, as whatever else hangs at its start, is replaced."""
 
 
 @dataclass(slots=True, eq=False)
@@ -180,6 +182,7 @@ class Original:
             self._stop()
         if self._process is None:
             self._asked, theirs = socket.socketpair()
+            self._asked.settimeout(_ANSWER_S)
             with theirs:
                 self._process = subprocess.Popen(
                     argv(("satchel.sandbox.original", *self.modules)),
