@@ -75,7 +75,7 @@ def filled(world: World) -> dict[str, str]:
 
     path = world.home / "config.toml"
     path.write_text(
-        f"[mcp_servers.good]\ncommand = {json.dumps(sys.executable)}\nargs = {json.dumps([str(STRANGER), 'good'])}\n"
+        f"[mcp_servers.good]\ncommand = {json.dumps(sys.executable)}\nargs = {json.dumps([str(STRANGER), 'good', '.', 'x' * 60])}\n"
         + '[[permissions]]\naction = "allow"\ntool = "bash(git *)"\n'
     )
     try:
