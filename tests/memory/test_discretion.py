@@ -326,6 +326,7 @@ async def test_a_guest_is_told_nothing_of_no_sphere_and_what_a_guest_says_is_not
         ("Heike (wife): is seasick", "Heike again, she wants to film the class.", False),
         ("Heike (wife): is seasick", "Who was it? This is Heike's coat, I think.", False),
         ("Heike (wife): is seasick", "We met at the lake. Heike here, Manni there, and it rained.", False),
+        ("Choir: every Friday", "Hi, it's Friday! Where are the keys?", False),
     ],
 )
 async def test_somebody_who_says_a_name_that_facts_are_about_is_a_guest(
@@ -340,6 +341,35 @@ async def test_somebody_who_says_a_name_that_facts_are_about_is_a_guest(
         await talk(memory, text, session="chat")
         assert (await users(memory))[-1].speaker == ("guest" if is_guest else "user")
         assert await memory.guest_speaks("And goulash?", session="chat") is is_guest
+
+
+@requirement("memory:discretion:guest")
+@pytest.mark.parametrize(
+    ("said", "text", "is_guest"),
+    [
+        (
+            "I'm Lena, I run a bakery with my husband Tobi.",
+            "Tobi here, on her laptop. What does she plan?",
+            True,
+        ),
+        ("My sister, Zoë, is coming.", "Hi, this is Zoe. What does she plan?", True),
+        ("Meine Tochter heißt Ida.", "Hallo, hier ist Ida. Was hat sie vor?", True),
+        ("Meine Frau Heike ist seekrank.", "Heike hier, was plant er?", True),
+        ("Mi hija Yaiza estudia.", "Hola, soy Yaiza. ¿Qué planea?", True),
+        ("Ma sœur s'appelle Léa.", "Salut, c'est Léa ! Elle prévoit quoi ?", True),
+        ("I'm Lena, I run a bakery with my husband Tobi.", "Lena here. What did I plan?", False),
+        ("Tobi is what I call the oven.", "Tobi here makes a noise. What did I plan?", False),
+        ("My friend is there on Monday.", "Hi, it's Monday. What did I plan?", False),
+    ],
+)
+async def test_somebody_of_the_users_is_a_guest_before_what_was_said_of_them_is_read(
+    said: str, text: str, is_guest: bool
+) -> None:
+    async with opened() as memory:
+        await talk(memory, said)
+        assert await memory.guest_speaks(text) is is_guest
+        await talk(memory, text, session="chat")
+        assert (await users_in(memory, "chat"))[-1].speaker == ("guest" if is_guest else "user")
 
 
 @requirement("memory:discretion:guest")

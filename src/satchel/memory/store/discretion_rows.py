@@ -17,6 +17,7 @@ from satchel.memory.text.discretion import (
     DiscretionWish,
     Whose,
     beside_wish,
+    is_kin,
     named_in,
     open_part,
     stricter,
@@ -95,6 +96,8 @@ _SAID_BETWEEN = Prepared(
     .order_by(memories.c.rid)
 )
 _NEWEST_TURN = 1 << 62
+_MOST_SAID = 1_000
+"""Of the user's turns, the newest: with a language model, older ones have been read for facts."""
 AS_ASKED = "as asked in turn "
 """How the reason begins why a memory is held back whose own words don't say so."""
 
@@ -116,10 +119,18 @@ def guest_in(connection: Connection, space: int, session: str) -> bool:
 
 
 def name_of(connection: Connection, space: int, name: str) -> Whose:
-    """Whose name it is, by the facts of a space; see `named_in`. The user's own comes first."""
-    facts = select(memories.c.content).where(memories.c.space_id == space, memories.c.kind == "fact")
-    found = {named_in(name, content) for content in connection.scalars(facts)}
-    return "own" if "own" in found else "other" if "other" in found else ""
+    """Whose name it is, by the facts of a space (see `named_in`), or as the user spoke of somebody of theirs before
+    that was read for facts. The user's own comes first.
+    """
+    contents = select(memories.c.content).where(memories.c.space_id == space)
+    found = {
+        named_in(name, content) for content in connection.scalars(contents.where(memories.c.kind == "fact"))
+    }
+    if found <= {""}:
+        said = contents.where(memories.c.kind == "episode", memories.c.trust == "user")
+        newest = said.order_by(memories.c.said_at.desc()).limit(_MOST_SAID)
+        return "other" if any(is_kin(name, content) for content in connection.scalars(newest)) else ""
+    return "own" if "own" in found else "other"
 
 
 def obey(

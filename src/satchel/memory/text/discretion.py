@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections import defaultdict
 from collections.abc import Iterable
 from functools import cache, lru_cache
 from typing import Final, Literal, NamedTuple, TypeAlias
@@ -167,9 +168,26 @@ def named_in(name: str, content: str) -> Whose:
             return "own"
         if not colon:
             return ""
-    # Names are capitalised; Chinese has no capitals, and no spaces either.
-    words = [_plain(word) for word in _WORD.findall(content) if not word[0].islower()]
-    return "other" if name in words else ""
+    return "other" if name in _names(content) else ""
+
+
+def is_kin(name: str, said: str) -> bool:
+    """Whether the user speaks of somebody of theirs by this name ("my husband Tobi"). `name` is as in `named_in`."""
+    return name in _names(said) and any(
+        name in match.groups() for match in _forms()["kin"].finditer(_plain(said[:_MOST_CHARS]))
+    )
+
+
+def _names(text: str) -> set[str]:
+    """The capitalised words of a text, without months and weekdays ("Hi, it's Friday!" is nobody). Chinese has no
+    capitals.
+    """
+    return {_plain(word) for word in _WORD.findall(text) if not word[0].islower()} - _calendar()
+
+
+@cache
+def _calendar() -> frozenset[str]:
+    return frozenset(map(_plain, read_lines("calendar_names.txt")))
 
 
 def asks_about(text: str, content: str) -> bool:
@@ -227,9 +245,9 @@ def _plain(text: str) -> str:
 
 
 @cache
-def _forms() -> dict[WishKind, re.Pattern[str]]:
+def _forms() -> dict[str, re.Pattern[str]]:
     names: dict[str, str] = {}
-    forms: dict[WishKind, list[str]] = {kind: [] for kind in _ORDER}
+    forms = defaultdict[str, list[str]](list)
     for line in read_lines("wishes.txt"):
         kind, _, form = line.partition(": ")
         for name, value in names.items():
@@ -237,5 +255,5 @@ def _forms() -> dict[WishKind, re.Pattern[str]]:
         if kind.startswith("= "):
             names[kind[2:]] = form
         else:
-            forms[next(one for one in _ORDER if one == kind)].append(f"(?:{form})")
+            forms[kind].append(f"(?:{form})")
     return {kind: re.compile("|".join(some)) for kind, some in forms.items()}
