@@ -1,14 +1,28 @@
-"""Whether another process still runs."""
+"""Whether another process still runs, and where."""
 
 from __future__ import annotations
 
 import os
+import socket
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Final
 
 _EXITING: Final = 0x4
 """`PF_EXITING` of Linux: it is set before the kernel closes the files of a process and releases its locks."""
+
+
+@cache
+def machine_name() -> str:
+    """What tells this machine, and this container, from others whose process numbers mean something else. It has no
+    blanks.
+    """
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        return f"{boot}.{Path('/proc/self/ns/pid').stat().st_ino}"
+    except OSError:  # no Linux
+        return socket.gethostname().replace(" ", "-")
 
 
 def has_ended(pid: int) -> bool:

@@ -109,8 +109,8 @@ async def test_rows_that_belong_to_nothing_are_removed(tmp_path: Path) -> None:
     connection.close()
     async with Memory.open(path, embedder="none") as memory:
         found = await memory.check()
-        assert found.orphans == {"words": 1, "tags": 1, "edges": 1}
-        assert "3 index rows belong to no memory." in found.problems
+        lost = [problem.partition("a row of ")[2].split()[0] for problem in found.problems]
+        assert sorted(lost) == ["memory_edges", "memory_tags", "memory_words"]
         assert (await memory.repair()).orphans == 3
         assert (await memory.check()).problems == ()
 

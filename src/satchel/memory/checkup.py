@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Connection, delete, exists, func, or_, select, update
+from sqlalchemy import ColumnElement, Connection, Table, delete, exists, func, select, update
 
 from satchel.memory import transfer
 from satchel.memory.store import repository
@@ -22,18 +22,7 @@ from satchel.memory.store.forgetting import forget
 from satchel.memory.store.history import ChangeNote, apply_fields, find_row, write_change
 from satchel.memory.store.redaction import find_secrets, redact
 from satchel.memory.store.repository import among, count_up, slices
-from satchel.memory.store.tables import (
-    changes,
-    cue_vectors,
-    cues,
-    edges,
-    memories,
-    tags,
-    tokens,
-    uses,
-    vectors,
-    words,
-)
+from satchel.memory.store.tables import changes, cues, memories, metadata, tags, uses, vectors, words
 from satchel.memory.text import lexicon
 from satchel.memory.text.block import strip_injected
 from satchel.plain import as_json
@@ -64,7 +53,6 @@ class Checkup:
         secret_changes: History entries that do.
         words_wrong: Memories whose words in the lexical index are not their own.
         vectors_missing: Memories without vectors of the embedder in use; 0 without an embedder.
-        orphans: Rows of indexes without a memory, by table.
         embedder_trouble: Why it is unavailable, or None.
         database: The problems of the database file.
         problems: What has to be repaired, as messages; empty if nothing is wrong.
@@ -84,7 +72,6 @@ class Checkup:
     words_missing: int = 0
     words_wrong: int = 0
     vectors_missing: int = 0
-    orphans: Mapping[str, int] = field(default_factory=dict)
     embedder: str | None = None
     embedder_trouble: str | None = None
     database: tuple[str, ...] = ()
@@ -126,9 +113,7 @@ class Repaired:
 def checkup_to_json(found: Checkup) -> dict[str, Any]:
     """Convert a checkup to JSON data. Rates are shares of all memories, that of duplicates a share of the facts."""
     shown: dict[str, Any] = as_json(found)
-    shown["index"] = {
-        name: shown.pop(name) for name in ("words_missing", "words_wrong", "vectors_missing", "orphans")
-    }
+    shown["index"] = {name: shown.pop(name) for name in ("words_missing", "words_wrong", "vectors_missing")}
     of = max(1, found.memories)
     for name, count, whole in (
         ("duplicate_rate", found.duplicates, max(1, found.facts)),
@@ -167,7 +152,6 @@ async def check(space: Space) -> Checkup:
         words_missing=len(seen.missing),
         words_wrong=len(seen.wrong),
         vectors_missing=missing,
-        orphans=await space.backend.read(_count_orphans),
         embedder=embedder,
         embedder_trouble=trouble,
         database=(await space.backend.doctor()).problems,
@@ -390,37 +374,19 @@ def _count_stale(connection: Connection, space: int, now: int) -> int:
     )
 
 
-def _orphans() -> dict[str, Any]:
-    """Conditions for rows of indexes without a memory, by table. Other programs or a damaged file cause such rows."""
-
-    def there(column: Any) -> Any:
-        return exists(select(memories.c.rid).where(memories.c.rid == column))
-
-    embedded = exists(
-        select(vectors.c.rid).where(vectors.c.rid == tokens.c.rid, vectors.c.model_id == tokens.c.model_id)
-    )
-    return {
-        **{
-            table.name.removeprefix("memory_"): (table, ~there(table.c.rid))
-            for table in (words, tags, uses, vectors, cues, cue_vectors)
-        },
-        "tokens": (tokens, ~embedded),
-        "edges": (edges, or_(~there(edges.c.source_rid), ~there(edges.c.target_rid))),
-    }
-
-
-def _count_orphans(connection: Connection) -> dict[str, int]:
-    counts = {
-        name: int(connection.execute(select(func.count()).select_from(table).where(where)).scalar_one())
-        for name, (table, where) in _orphans().items()
-    }
-    return {name: count for name, count in counts.items() if count}
+def _orphans() -> Iterator[tuple[Table, ColumnElement[bool]]]:
+    """The tables of what is made of memories, each with the condition for rows without their memory. Other programs or
+    a damaged file cause such rows; `Database.doctor` reports them.
+    """
+    for table in metadata.sorted_tables:
+        for key in table.foreign_key_constraints:
+            if key.referred_table in (memories, vectors):
+                own = (part.parent == part.column for part in key.elements)
+                yield table, ~exists().where(*own).correlate(table)
 
 
 def _remove_orphans(connection: Connection) -> int:
-    return sum(
-        connection.execute(delete(table).where(where)).rowcount for table, where in _orphans().values()
-    )
+    return sum(connection.execute(delete(table).where(where)).rowcount for table, where in _orphans())
 
 
 def _index_words(connection: Connection, space: int, rids: Sequence[int]) -> None:
@@ -465,7 +431,6 @@ def _with_problems(found: Checkup) -> Checkup:
         ),
         (found.words_missing, "memory is", "memories are", "not in the lexical index"),
         (found.words_wrong, "memory has", "memories have", "wrong words in the lexical index"),
-        (sum(found.orphans.values()), "index row belongs", "index rows belong", "to no memory"),
     ):
         if count:
             problems.append(f"{counted(count, one, many)} {rest}.")

@@ -1291,7 +1291,7 @@ async def _bring_up_to_date(database: Database, hasher: WordHasher) -> None:
     if database.file is not None:
         rmtree(f"{database.file}.arrays", ignore_errors=True)
     if await database.read(repository.has_old_words):
-        while await database.write(lambda connection: repository.reread_words(connection, limit=500)):
+        while await database.write(repository.reread_words):
             pass
     if await database.read(has_unkeyed):
         await database.write(lambda connection: rekey(connection, hasher))

@@ -351,7 +351,6 @@ class Stats:
     forgotten: int
     oldest: datetime | None
     newest: datetime | None
-    notes: tuple[str, ...] = field(default=())
 
 
 def record_to_json(memory: MemoryRecord, evidence: Sequence[MemoryRecord] = ()) -> dict[str, Any]:

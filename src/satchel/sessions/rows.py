@@ -15,7 +15,6 @@ import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
-from functools import cache
 from pathlib import Path
 from secrets import token_hex
 from typing import Any, Final, TypeAlias, TypeVar
@@ -45,7 +44,7 @@ from satchel.events import (
     TurnStart,
     is_transient,
 )
-from satchel.processes import has_ended
+from satchel.processes import has_ended, machine_name
 from satchel.sessions.files import FileLogs
 from satchel.sessions.journal import Hold, Journal, Lanes, OnForgotten, is_empty, make_folder, unwritable
 from satchel.sessions.log import PAGE_BYTES, LogLine, Pace, decode_line, encode_records, log_of, raw_lines
@@ -126,20 +125,10 @@ _OWN: Final[set[str]] = set()
 """The writers of this process."""
 
 
-@cache
-def _machine() -> str:
-    """What tells this machine, and this container, from others whose process numbers mean something else."""
-    try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-        return f"{boot}.{Path('/proc/self/ns/pid').stat().st_ino}"
-    except OSError:  # no Linux
-        return socket.gethostname().replace(" ", "-")
-
-
 def _is_gone(writer: str) -> bool:
     """Whether a writer is known to have ended, by whoever is on its machine."""
     machine, _, pid, _ = writer.split(" ")
-    if machine != _machine():
+    if machine != machine_name():
         return False
     # After a restart of a container, this process may have the number of that one.
     return has_ended(int(pid)) or (int(pid) == os.getpid() and writer not in _OWN)
@@ -147,12 +136,12 @@ def _is_gone(writer: str) -> bool:
 
 def _who(writer: str) -> str:
     machine, host, pid, _ = writer.split(" ")
-    return f"process {pid}" if machine == _machine() else f"process {pid} on {host}"
+    return f"process {pid}" if machine == machine_name() else f"process {pid} on {host}"
 
 
 def _in_use(session_id: str, writer: str) -> SessionInUse:
     machine, _, pid, _ = writer.split(" ")
-    if machine == _machine() and int(pid) == os.getpid():
+    if machine == machine_name() and int(pid) == os.getpid():
         return SessionInUse(f"Session {session_id} is already open in this process. Close it there first.")
     return SessionInUse(
         f"Session {session_id} is open in {_who(writer)}. Close it there, or go on in a new session."
@@ -227,7 +216,7 @@ class RowLogs(Logs):
         self.database = database
         self.clock = clock
         self.lanes = lanes
-        self.me = f"{_machine()} {socket.gethostname().replace(' ', '-')} {os.getpid()} {token_hex(6)}"
+        self.me = f"{machine_name()} {socket.gethostname().replace(' ', '-')} {os.getpid()} {token_hex(6)}"
         _OWN.add(self.me)
         self.beside = RowFiles()
         self.requests = RowRequests(database)
@@ -363,7 +352,7 @@ class RowLogs(Logs):
         def whose(connection: Connection) -> Whose:
             row = _head(connection, _id(path))
             is_here = row is None or (
-                row.writer.startswith(f"{_machine()} ") and row.until > _now(connection)
+                row.writer.startswith(f"{machine_name()} ") and row.until > _now(connection)
             )
             return "read" if is_here and (row is None or not _is_gone(row.writer)) else "opened"
 

@@ -5,11 +5,9 @@ from __future__ import annotations
 import json
 import os
 import secrets
-import socket
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 import anyio
@@ -19,7 +17,7 @@ from satchel.errors import StorageError
 from satchel.memory.store.micros import to_micros
 from satchel.memory.store.repository import among, listed
 from satchel.memory.store.tables import claims
-from satchel.processes import has_ended
+from satchel.processes import has_ended, machine_name
 from satchel.storage import Database, Prepared
 from satchel.tasks import background_tasks
 
@@ -59,7 +57,7 @@ class Claims:
         """Take where the claims are kept; the clock tells when one ends."""
         self._backend = backend
         self._clock = clock
-        self._owner = f"{_place()} {os.getpid()} {secrets.token_hex(8)}"
+        self._owner = f"{machine_name()} {os.getpid()} {secrets.token_hex(8)}"
 
     @asynccontextmanager
     async def take(
@@ -175,14 +173,7 @@ def _release(connection: Connection, work: str, names: Sequence[str], *, owner: 
     release.run(connection, {"work": work, "pieces": json.dumps(list(names)), "owner": owner})
 
 
-def _place() -> str:
-    """Names what process numbers belong to: the machine and, where there is one, its container."""
-    with suppress(OSError):
-        return f"{socket.gethostname()} {Path('/proc/self/ns/pid').readlink()}"
-    return socket.gethostname()
-
-
 def _is_dead(owner: str) -> bool:
     """Whether a process is known to have ended. Those elsewhere are never known to."""
     place, pid, _ = owner.rsplit(" ", 2)
-    return place == _place() and has_ended(int(pid))
+    return place == machine_name() and has_ended(int(pid))

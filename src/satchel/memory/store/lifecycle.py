@@ -357,8 +357,8 @@ def relate(
             # What the older one says again, with more, no longer holds either.
             said = set(stems_of(old.content))
             ids = sorted(graph.elaborated_by(connection, [old.rid]))
-            for id, words in sorted(repository.words_of(connection, space, ids).items()):
-                if said.issuperset(stems_of(words)):
+            for id, one in sorted(repository.records_by_id(connection, space, ids).items()):
+                if said.issuperset(stems_of(one.content)):
                     with suppress(UsageError):
                         relate(connection, space, id, newer, relation, note, valid_to=valid_to)
         return None if done is None else "supersedes"

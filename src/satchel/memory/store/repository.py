@@ -562,13 +562,6 @@ def known_ids(connection: Connection, space: int, ids: Sequence[str]) -> set[str
     return set(rids_by_id(connection, space, ids))
 
 
-def words_of(connection: Connection, space: int, ids: Sequence[str]) -> dict[str, str]:
-    """The contents of those of these memories that exist, by their ids."""
-    here = (memories.c.space_id == space) & memories.c.id.in_(among(ids))
-    rows = connection.execute(select(memories.c.id, memories.c.content).where(here))
-    return {row.id: row.content for row in rows}
-
-
 def _filtered(query: Select[Any], space: int, wanted: CheckedFilters) -> Select[Any]:
     query = query.where(memories.c.space_id == space)
     for name in ("kind", "tier", "memory_type", "speaker", "discretion"):
@@ -812,10 +805,10 @@ def has_old_words(connection: Connection) -> bool:
     return connection.execute(_OLD_WORDS.limit(1)).first() is not None
 
 
-def reread_words(connection: Connection, *, limit: int) -> int:
+def reread_words(connection: Connection) -> int:
     """Update the lexical index of some memories of any user that an older version of `lexicon` wrote; how many were."""
     old: dict[int, list[int]] = {}
-    for rid, space in connection.execute(_OLD_WORDS.limit(limit)):
+    for rid, space in connection.execute(_OLD_WORDS.limit(_SLICE)):
         old.setdefault(space, []).append(rid)
     for space, rids in old.items():
         index_words(connection, rids, count_up(connection, space))

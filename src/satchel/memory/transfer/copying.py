@@ -14,7 +14,7 @@ from sqlalchemy.dialects.sqlite import insert
 
 from satchel.memory.store.forgetting import forget
 from satchel.memory.store.marks import Mark, PendingLines, Rebuilt, There
-from satchel.memory.store.repository import among, ids_of, known_ids, rids_by_id
+from satchel.memory.store.repository import among, ids_of, known_ids, rids_by_id, slices
 from satchel.memory.store.tables import changes, distill_windows, distilled, memories, spaces
 from satchel.memory.transfer import own_format
 from satchel.memory.transfer.importing import Intake
@@ -144,13 +144,11 @@ def _forgotten_in(path: Path) -> set[str]:
     return found
 
 
-def _batches(path: Path, start: int) -> Iterator[list[bytes]]:
+def _batches(path: Path, start: int) -> Iterator[Sequence[bytes]]:
     with suppress(FileNotFoundError), path.open("rb") as stream:
         stream.seek(start)
         while lines := stream.readlines(1 << 20):
-            yield lines[:500]
-            for at in range(500, len(lines), 500):
-                yield lines[at : at + 500]
+            yield from slices(lines)
 
 
 def _write_distilled(connection: Connection, space: int, lines: Sequence[bytes]) -> None:

@@ -26,11 +26,11 @@ from satchel.memory.store.repository import (
     forgotten_words,
     insert_drafts,
     known_ids,
+    records_by_id,
     requests_so_far,
     rids_by_id,
     space_changed,
     words_hash,
-    words_of,
 )
 from satchel.memory.store.tables import (
     changes,
@@ -179,7 +179,8 @@ class Intake:
         if self.take_conversation is not None and not self.dry_run:
             conversations = [part for part in parts if isinstance(part, ImportedConversation)]
             said = [message.id for part in conversations for message in part.messages]
-            words = await space.read(words_of, said) if said else {}
+            there = await space.read(records_by_id, said) if said else {}
+            words = {id: record.content for id, record in there.items()}
             words |= await self._forgotten_in_branches(conversations)
             for conversation in conversations:
                 self.conversations[await self.take_conversation(conversation, words, self._clean)] += 1

@@ -75,12 +75,7 @@ def write(
             counts[_COUNTED[found["type"]]] += 1
 
     line(header(connection, space))
-    rids = (
-        list(connection.execute(select(memories.c.rid).where(memories.c.space_id == space)).scalars())
-        if not wanted
-        else matching_rids(connection, space, wanted)
-    )
-    rids.sort()
+    rids = sorted(matching_rids(connection, space, wanted))
     for part in slices(rids):
         for found in memory_lines(connection, part):
             line(found)
@@ -144,10 +139,7 @@ def memory_lines(connection: Connection, rids: Sequence[int]) -> Iterator[dict[s
             "valid_from": _time(row.valid_from),
             "valid_to": _time(row.valid_to),
             "source": {
-                "session": row.source_session,
-                "turn": row.source_turn,
-                "position": row.source_position,
-                "quote": row.source_quote,
+                name: getattr(row, f"source_{name}") for name in ("session", "turn", "position", "quote")
             },
             "trust": row.trust,
             **({"pinned": True} if row.pinned else {}),

@@ -117,10 +117,9 @@ def _micros(value: Any) -> Any:
 def offset_of(value: object) -> int:
     """The offset of a time in minutes; 0 of one that is in microseconds, or is none."""
     try:
-        offset = datetime.fromisoformat(value).utcoffset() if isinstance(value, str) else None
+        return offset_minutes(datetime.fromisoformat(value)) if isinstance(value, str) else 0
     except ValueError:
-        offset = None
-    return 0 if offset is None else int(offset.total_seconds() // 60)
+        return 0
 
 
 def _lines(value: Any) -> tuple[PageLine, ...]:
