@@ -495,3 +495,15 @@ def test_the_demo_remembers_recalls_acts_forgets_and_leaves_nothing(run: Run, tm
     assert "Forgotten: " in forgotten
     assert "allergic" not in forgotten.split("Forgotten: ")[1].split("›")[-1]
     assert not (tmp_path / "home" / "satchel.db").exists()
+
+
+@requirement("storage:postgres:errors")
+def test_a_server_ends_if_its_database_stays_away(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("satchel.runtime.serving._AWAY_S", 1.0)
+    ended = run("serve", "--port", "0", environ={"SATCHEL_DATABASE": "postgresql://nobody@127.0.0.1:1/none"})
+    assert (ended.code, ended.out) == (1, "")
+    waits, ends = ended.err.splitlines()[0], ended.err.splitlines()[-1]
+    assert "can't be reached" in waits
+    assert "Waiting for it, for 1 s at most." in waits
+    assert "can't be reached" in ends
+    assert "listens" not in ended.err

@@ -109,6 +109,49 @@ def test_a_question_is_answered_at_whichever_server_is_asked_and_once(server: Se
 
 
 @requirement("storage:postgres:servers")
+def test_each_server_says_what_runs_and_asks_at_another(server: Server, tmp_path: Path) -> None:
+    asks = {"message": "echo heron", "mode": "ask", "interactive": True}
+    with two_servers(server, tmp_path) as (client, other):
+        host = f"{client.base_url.host}:{client.base_url.port}"
+        token = client.headers["authorization"].removeprefix("Bearer ")
+        sends = {"accept": HTML, "origin": f"http://{host}", "authorization": ""}
+        logged_in = client.post("/login", data={"token": token}, headers=sends)
+        cookie = logged_in.headers["set-cookie"].partition(";")[0]
+        client.cookies.clear()
+
+        def marks() -> list[str]:
+            sends = {"accept": HTML, "authorization": "", "cookie": cookie}
+            page = client.get(f"{logged_in.headers['location']}sessions", headers=sends)
+            assert page.status_code == 200
+            return re.findall(r'data-state="(\w+)"', page.text)
+
+        with other.stream("POST", "/api/chat", json={"message": "hold it"}) as running:
+            at = f"/api/sessions/{next(events_in(running.iter_lines())).data['sessionId']}"
+            shown = client.get(at).json()
+            assert (shown["running"], shown["questions"]) == (True, [])
+            assert marks() == ["running"]
+            assert client.post(f"{at}/cancel").json() == {"cancelled": True}
+        assert client.get(at).json()["running"] is False
+        with other.stream("POST", "/api/chat", json=asks) as running:
+            events = events_in(running.iter_lines())
+            at = f"/api/sessions/{next(events).data['sessionId']}"
+            id = next(event.data["id"] for event in events if event.name == "question")
+            shown = client.get(at).json()
+            assert (shown["running"], [one["id"] for one in shown["questions"]]) == (True, [id])
+            assert shown["questions"] == other.get(at).json()["questions"]
+            assert marks() == ["asks"]
+            client.post(f"{at}/answer", json={"id": id, "consent": "no"}).raise_for_status()
+            list(events)
+        asked = chat(other, "Ask me")[-1].data
+        assert asked["status"] == "asking"
+        at = f"/api/sessions/{asked['sessionId']}"
+        assert [one["question"] for one in client.get(at).json()["questions"]] == ["Which city?"]
+        chat(other, "Bern", session_id=asked["sessionId"])
+        assert client.get(at).json()["questions"] == []
+        assert marks() == []
+
+
+@requirement("storage:postgres:servers")
 def test_a_turn_is_stopped_and_messages_stand_in_line_at_whichever_server_is_asked(
     server: Server, tmp_path: Path
 ) -> None:
@@ -143,6 +186,38 @@ def test_a_turn_is_stopped_and_messages_stand_in_line_at_whichever_server_is_ask
                 assert next(waited).data["id"] != first.data["id"]
                 assert "The owl" in client.post(f"{at}/command", json={"text": "/back"}).text
                 assert [event.data["status"] for event in waited] == ["cancelled"]
+
+
+@requirement("storage:postgres:servers")
+def test_clients_that_keep_the_history_go_on_where_something_runs_in_their_conversation(
+    server: Server, tmp_path: Path
+) -> None:
+    with two_servers(server, tmp_path) as (client, other):
+        said: list[dict[str, str]] = []
+
+        def complete(at: httpx2.Client, text: str) -> tuple[str, int]:
+            said.append({"role": "user", "content": text})
+            answer = at.post("/v1/chat/completions", json={"messages": said})
+            assert answer.status_code == 200, answer.text
+            said.append(answer.json()["choices"][0]["message"])
+            about = answer.json()["satchel"]
+            assert answer.headers["x-satchel-session"] == about["session_id"]
+            return about["session_id"], about["turn"]
+
+        id, _ = complete(other, "Leave a command running")
+        assert [complete(client, "The owl"), complete(client, "The wren")] == [(id, 2), (id, 3)]
+        streams = {"stream": True, "messages": [*said, {"role": "user", "content": "count"}]}
+        with client.stream("POST", "/v1/chat/completions", json=streams) as answer:
+            assert answer.headers["x-satchel-session"] == id
+            lines = [line for line in answer.iter_lines() if line]
+        assert (world.WORDS in lines[1], lines[-1]) == (True, "data: [DONE]")
+        first = other.post("/v1/responses", json={"input": "Leave a command running"}).json()
+        next_one = client.post(
+            "/v1/responses", json={"input": "The kestrel", "previous_response_id": first["id"]}
+        ).json()
+        assert next_one["satchel"] | {"memories": []} == first["satchel"] | {"memories": [], "turn": 2}
+        shown = client.get(f"/v1/responses/{next_one['id']}").json()
+        assert shown["output"][0]["content"][0]["text"] == "I see."
 
 
 _STEALS = """
@@ -241,12 +316,24 @@ def test_a_browser_is_logged_in_and_out_at_all_servers(server: Server, tmp_path:
         theirs = client.get(link, headers=host)
         assert theirs.headers["location"].startswith("/s/")
         assert other.get(link, headers=host).status_code == 403
+        once_more = other.post("/login", data={"token": token}, headers=origin)
+        others = once_more.headers["location"], once_more.headers["set-cookie"].partition(";")[0]
         sends = {**origin, "cookie": cookie}
         assert client.post(f"{place}logout", data={"form_token": "f"}, headers=sends).status_code == 403
         assert client.post(f"{place}logout", data=form, headers=sends).headers["location"] == "/login?ended=1"
         for one in (client, other):
             one.cookies.clear()
             assert one.get(place, headers={**host, "cookie": cookie}).status_code == 303
+        mine = theirs.headers["location"], theirs.headers["set-cookie"].partition(";")[0]
+        page = other.get(mine[0], headers={**host, "cookie": mine[1]})
+        found = re.search(r'name="form_token" value="(\w+)"', page.text)
+        form = {"form_token": found[1] if found else ""}
+        sends = {**origin, "cookie": mine[1]}
+        assert other.post(f"{mine[0]}logout/everywhere", data=form, headers=sends).status_code == 303
+        for one in (client, other):
+            one.cookies.clear()
+            for at, known in (mine, others):
+                assert one.get(at, headers={**host, "cookie": known}).status_code == 303
 
 
 @pytest.mark.anyio

@@ -257,7 +257,7 @@ def test_the_keyboard_skips_to_the_content_and_leaves_a_menu(
     page.set_viewport_size({"width": 390, "height": 800})
     page.get_by_role("button", name="Menu").press("Enter")
     rail = page.locator("#rail:popover-open")
-    rail.get_by_role("button", name="Log out").focus()
+    rail.get_by_role("button", name="Log out", exact=True).focus()
     page.keyboard.press("Tab")
     rail.wait_for(state="detached")
     assert page.evaluate("document.activeElement.id") == "q"
@@ -319,7 +319,7 @@ def test_a_service_on_another_port_gets_no_login_and_the_plain_address_leads_hom
         page.wait_for_url(f"{world.url}{place[1]}/usage")
         sent = [cookie.get("value", "") for cookie in context.cookies(page.url)]
         # When it has logged out, its old address leads to the login page and not round in circles.
-        page.get_by_role("button", name="Log out").click()
+        page.get_by_role("button", name="Log out", exact=True).click()
         page.get_by_label("Token").wait_for()
         page.goto(f"{world.url}{place[1]}/usage")
         page.get_by_label("Token").wait_for()

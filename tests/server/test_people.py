@@ -194,12 +194,14 @@ def test_a_browser_reaches_the_home_of_the_name_that_it_logged_in_with(house: Ho
         before = "; ".join(f"{one.name}={one.value}" for one in ann.cookies.jar)
         digest = sha256(before.partition("=")[2].encode()).hexdigest()
         assert digest in (house.home / "people.json").read_text()
-        assert (
-            ann.post(
-                f"{places['ann']}/logout", data={"form_token": token}, headers={"origin": house.url}
-            ).status_code
-            == 303
-        )
+        with house.client(accept=HTML) as second:
+            place = house.log_in(second, "ann").headers["location"]
+            page = read(second.get(place))
+            (form,) = page.cssselect("form[action$='/logout/everywhere']")
+            assert words_of(form) == "Log out everywhere"
+            proof = {"form_token": form.xpath(".//input[@name='form_token']/@value")[0]}
+            sent = second.post(f"{place}logout/everywhere", data=proof, headers={"origin": house.url})
+            assert sent.status_code == 303
         assert ann.get(f"{places['ann']}/memories").status_code == 303
         answer = ann.get(f"{places['ann']}/api/memories", headers={"cookie": before, "x-satchel-token": ""})
         assert answer.headers["location"].startswith("/login")

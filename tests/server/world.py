@@ -60,6 +60,9 @@ def scripted(held: Held) -> ScriptedModel:
         if echo:
             call = Call(name="bash", input={"command": f"echo {echo[1]}"}, id=f"c{len(request.messages)}")
             return Reply(text="Let me see.", calls=[call])
+        if newest.startswith("leave a command running"):
+            call = Call(name="bash", input={"command": "sleep 600", "background": True}, id="b1")
+            return Reply(calls=[call])
         if newest == "view":
             return Reply(calls=[Call(name="file_read", input={"path": "a.png"}, id="v1")])
         if "weather" in newest and any(tool.name == "get_weather" for tool in request.tools):

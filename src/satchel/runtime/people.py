@@ -334,14 +334,16 @@ class People:
 
         self._change(change)
 
-    def log_out(self, person: Person, values: Iterable[str]) -> None:
-        """Forget browsers that logged out. Errors as in `get`."""
-        gone = {_digest(value) for value in values}
+    def log_out(self, person: Person, values: Iterable[str] | None) -> None:
+        """Forget browsers that logged out; None means all of them. Errors as in `get`."""
+        gone = None if values is None else {_digest(value) for value in values}
 
         def change(content: dict[str, Any]) -> None:
             fields = _fields(content, person.name)
             known = fields.get("browsers", {})
-            fields["browsers"] = {key: until for key, until in known.items() if key not in gone}
+            fields["browsers"] = {
+                key: until for key, until in known.items() if gone is not None and key not in gone
+            }
 
         self._change(change)
 

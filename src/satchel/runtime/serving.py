@@ -119,8 +119,11 @@ def announced(home: Path, url: str, *, file: str = SERVE_FILE) -> Iterator[None]
 
 
 async def await_database(settings: Settings, tell: Callable[[str], None]) -> None:
-    """Wait for a database on a server that is away, for a minute at most, as turns do. A server that starts
-    without it doesn't use it later.
+    """Wait for a database on a server that is away, for a minute at most, as turns do. A server that started without it
+    would not use it later.
+
+    Raises:
+        StorageUnreachable: It is still away.
     """
     # Hooks of other agents load this module, and need neither.
     import anyio.to_thread  # noqa: PLC0415
@@ -132,20 +135,21 @@ async def await_database(settings: Settings, tell: Callable[[str], None]) -> Non
         return
     from satchel.storage.postgresql import look  # noqa: PLC0415 - the driver takes 0.3 s of CPU
 
-    has_said = False
+    said = ""
     with anyio.move_on_after(_AWAY_S):
         while True:
             try:
                 await anyio.to_thread.run_sync(look, str(where))
             except StorageUnreachable as error:
-                if not has_said:
-                    tell(f"{error} Waiting for it, for {_AWAY_S:g} s at most.")
-                    has_said = True
+                if not said:
+                    said = str(error)
+                    tell(f"{said} Waiting for it, for {_AWAY_S:g} s at most.")
                 await anyio.sleep(_LOOK_S)
             except SatchelError:
                 return  # which opening it says
             else:
                 return
+    raise StorageUnreachable(said or f"The database didn't answer within {_AWAY_S:g} s.")
 
 
 def serving(home: Path, *, file: str = SERVE_FILE) -> Serving | None:

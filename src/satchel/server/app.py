@@ -18,6 +18,7 @@ from starlette.routing import Route
 from satchel.errors import SatchelError
 from satchel.runtime import Satchel
 from satchel.runtime.browsers import Browsers
+from satchel.runtime.elsewhere import Elsewhere
 from satchel.runtime.other_agents.capturing import AgentsQueue
 from satchel.runtime.plugins import plugin_routers
 from satchel.server.binding import Hosts
@@ -47,7 +48,7 @@ from satchel.server.pages import usage as usage_page
 from satchel.server.pages.kept import Kept
 from satchel.server.pages.rendering import error_page, wants_page
 from satchel.server.pages.site import PageState
-from satchel.server.passing_on import PassingOn
+from satchel.server.passing_on import PassingOn, passing_on_of
 from satchel.server.problems import (
     DEFECT,
     PROBLEM_TYPE,
@@ -190,6 +191,7 @@ def create_app(satchel: Satchel, *, token: str) -> App:
     service = Service(
         satchel=satchel,
         sessions=OpenSessions(satchel, metrics),
+        elsewhere=Elsewhere(satchel.sessions),
         metrics=metrics,
         stopping=Stopping(),
         proxy=MemoryProxy(satchel, holds_token=browsers.holds_token, metrics=metrics),
@@ -246,9 +248,8 @@ def _browsers(satchel: Satchel, token: str) -> Browsers:
 
 async def _failed(request: Request, error: Exception) -> Response:
     assert isinstance(error, SatchelError)
-    passing_on: PassingOn = request.app.state.passing_on
     try:
-        if (passed := await passing_on.answer(request, error)) is not None:
+        if (passed := await passing_on_of(request).answer(request, error)) is not None:
             return passed
     except SatchelError as failed:
         error = failed

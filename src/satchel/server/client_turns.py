@@ -19,7 +19,7 @@ from typing import Any, Final, Literal
 from starlette.exceptions import HTTPException
 
 from satchel.conversation import Conversation
-from satchel.errors import NotFound, StorageError, UsageError
+from satchel.errors import NotFound, SessionInUse, StorageError, UsageError
 from satchel.events import Record, TurnStart
 from satchel.messages import Block, FileBlock, Message, TextBlock, ToolResultBlock, ToolUseBlock
 from satchel.runtime import RunningTurn, Sampling, Session
@@ -167,10 +167,14 @@ class StartedTurn:
 
     Attributes:
         records: Its records, from the first one.
+        after: The number of a record before its first one.
+        waited: The id of its message in the line; "" if it doesn't wait.
     """
 
     session_id: str
     records: AsyncGenerator[Record, None]
+    after: int
+    waited: str = ""
 
 
 async def begin(service: Service, asked: ClientRequest) -> StartedTurn:
@@ -180,6 +184,7 @@ async def begin(service: Service, asked: ClientRequest) -> StartedTurn:
         NotFound, ConfigError, ModelError: The model is unavailable.
         UsageError: There is nothing new to answer.
         V1Failure: The answer that it continues is not known.
+        SessionInUse: Something runs in its conversation at another server, which carries out requests for it.
         StorageError: No session can be written.
     """
     if not asked.words and not asked.results and not asked.files:
@@ -219,7 +224,12 @@ async def begin(service: Service, asked: ClientRequest) -> StartedTurn:
         if asked.thread:
             places.append(ClientPlace(key=continued_key, session_id=session.id, number=running.number))
         await _put(service, *places)
-    return StartedTurn(session_id=session.id, records=running.records())
+    return StartedTurn(
+        session_id=session.id,
+        records=running.records(),
+        after=running.after_seq,
+        waited=running.waited if running.waits else "",
+    )
 
 
 async def keep_answer(
@@ -361,13 +371,14 @@ async def _again(service: Service, place: ClientPlace) -> StartedTurn | None:
     start = TurnPosition(session_id=place.session_id, first=place.number, seq=place.number)
     for running in service.sessions.turns_of(place.session_id):
         if running.after_seq == place.number:
-            return StartedTurn(session_id=place.session_id, records=running.records())
+            return StartedTurn(session_id=place.session_id, records=running.records(), after=place.number)
     try:
         if not await service.satchel.sessions.records(place.session_id, after_seq=place.number, limit=1):
             return None
     except (NotFound, StorageError, UsageError):
         return None
-    return StartedTurn(session_id=place.session_id, records=logged_turn(service.satchel, start))
+    records = logged_turn(service.satchel, start)
+    return StartedTurn(session_id=place.session_id, records=records, after=place.number)
 
 
 async def _continued(
@@ -399,6 +410,10 @@ async def _continued(
             if session.model is not model:
                 session.use_model(model)
             return session, await _start(service, session, asked, captures=captures)
+    except SessionInUse as error:
+        if error.served:
+            raise
+        return None
     except (NotFound, StorageError, UsageError):
         # It was deleted; another process has it open; or somebody here has it open on other terms.
         return None

@@ -53,9 +53,13 @@ _BROKEN: Final = (
     "Your Satchel ended while it was asked. Try again: it starts anew, and what was said is kept."
 )
 _SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
-_FREES: Final = re.compile(r"/(logout|theme|sessions|settings)$|/.*(forget|delete|remove|archive|cancel)")
+_FREES: Final = re.compile(
+    r"/(logout|logout/everywhere|theme|sessions|settings)$|/.*(forget|delete|remove|archive|cancel)"
+)
 """What somebody may still change whose disk is full: what makes room, or takes next to none."""
 _LOGGED_IN = _LOGGED_OUT = 303
+_EVERYWHERE: Final = "/logout/everywhere"
+_LOG_OUT: Final = ("/logout", _EVERYWHERE)
 _MEASURED_S: Final = 20.0
 _AUTHORIZATION: Final = b"authorization"
 _CREDENTIALS: Final = (_AUTHORIZATION, TOKEN_HEADER, KEY_HEADER)
@@ -169,8 +173,9 @@ class _FrontDoor(RequestGate):
             )
 
         async def told(message: Message) -> None:
-            if scope["path"] == "/logout" and message.get("status") == _LOGGED_OUT:
-                await anyio.to_thread.run_sync(self._people.log_out, person, [*values_of(scope)])
+            if scope["path"] in _LOG_OUT and message.get("status") == _LOGGED_OUT:
+                gone = None if scope["path"] == _EVERYWHERE else [*values_of(scope)]
+                await anyio.to_thread.run_sync(self._people.log_out, person, gone)
             await answer(message)
 
         try:

@@ -25,10 +25,12 @@ from starlette.types import ASGIApp, Message, Scope
 
 from satchel.errors import SatchelError, SessionInUse, StorageCorrupt
 from satchel.server.browser_access import as_passed_on, browser_of, place_of, replayed
+from satchel.server.client_turns import ClientRequest, StartedTurn, begin
 from satchel.server.gate import log_defect
+from satchel.server.json_answers import JsonAnswer
 from satchel.server.problems import DEFECT, PROBLEM_TYPE, problem_body
 from satchel.server.service import Service
-from satchel.server.turn_stream import begun_elsewhere
+from satchel.server.turn_stream import begun_elsewhere, records_elsewhere
 from satchel.sessions import PassedOn
 
 if TYPE_CHECKING:
@@ -39,7 +41,7 @@ _log = logging.getLogger(__name__)
 _LOOK: Final = "Look whether what you asked for was done."
 _PASSED: Final = "satchel.passed"
 _PATHS: Final = ("/api/sessions/", "/chat/", "/api/chat")
-"""Below these, answers are short. A turn that is streamed stays where it was asked for, but for that of /api/chat."""
+"""Below these, answers are short: of a turn that is streamed, only the place is passed back. See also `begin`."""
 BEGUN: Final = 202
 """The status of an answer that only says which turn has begun: what `begun_elsewhere` is called with."""
 
@@ -83,6 +85,45 @@ class PassingOn:
             return None
         if not scope["path"].startswith(_PATHS) or _PASSED in scope:
             return None
+        answer = await self._answer_elsewhere(request, error.served)
+        if answer.status_code == BEGUN:
+            begun = json.loads(bytes(answer.body))
+            return self.service.stream(begun_elsewhere(self.service, **begun))
+        return answer
+
+    async def begin(self, request: Request, asked: ClientRequest) -> StartedTurn | Response:
+        """Begin the turn of a client that keeps the history itself, at the server that has its conversation open if
+        something runs in that.
+
+        Returns:
+            The turn; or what the request is to be answered with, because another server passed it on, or refuses it.
+
+        Raises:
+            StorageError: There is no answer; see `SessionStore.pass_on`. Others as `client_turns.begin`.
+        """
+        try:
+            begun = await begin(self.service, asked)
+        except SessionInUse as error:
+            if not error.served or is_passed_on(request.scope):
+                raise
+            answer = await self._answer_elsewhere(request, error.served)
+            if answer.status_code != BEGUN:
+                return answer
+            place = json.loads(bytes(answer.body))
+            return StartedTurn(
+                session_id=place["session_id"],
+                records=records_elsewhere(self.service, **place),
+                after=place["after"],
+                waited=place["waited"],
+            )
+        if is_passed_on(request.scope):
+            place = {"session_id": begun.session_id, "after": begun.after, "waited": begun.waited}
+            return JsonAnswer(place, status_code=BEGUN)
+        return begun
+
+    async def _answer_elsewhere(self, request: Request, id: str) -> Response:
+        """The answer of the server that has a session open; see `SessionStore.pass_on`."""
+        scope = request.scope
         asked = {
             **{key: scope[key] for key in ("method", "path", "scheme", "http_version")},
             "query_string": scope["query_string"].decode("latin-1"),
@@ -91,7 +132,7 @@ class PassingOn:
             "place": place_of(scope),
             "body": base64.b64encode(await request.body()).decode(),
         }
-        id, once = error.served, secrets.token_hex(16)
+        once = secrets.token_hex(16)
         given = await self.service.satchel.sessions.pass_on(
             id, lambda epoch: self._sealed({**asked, "for": [id, epoch], "once": once})
         )
@@ -99,9 +140,6 @@ class PassingOn:
         answer = self._opened(given) if given is not None else await self._answered(asked, None)
         if given is not None and answer.get("once") != once:
             raise StorageCorrupt(f"What the database has is no answer to this request. {_LOOK}")
-        if answer["status"] == BEGUN:
-            begun = json.loads(base64.b64decode(answer["body"]))
-            return self.service.stream(begun_elsewhere(self.service, **begun))
         return _response(answer)
 
     async def carry_out(self, passed: PassedOn) -> None:
@@ -187,6 +225,12 @@ async def _stays() -> Message:
 
 def _texts(headers: Sequence[tuple[bytes, bytes]]) -> list[list[str]]:
     return [[name.decode("latin-1"), value.decode("latin-1")] for name, value in headers]
+
+
+def passing_on_of(request: Request) -> PassingOn:
+    """That of the application that answers a request."""
+    found: PassingOn = request.app.state.passing_on
+    return found
 
 
 def _response(answer: Mapping[str, Any]) -> Response:

@@ -16,6 +16,7 @@ from satchel.messages import FileBlock
 from satchel.runtime import Satchel
 from satchel.runtime.capability_parts import CapabilityParts
 from satchel.runtime.documents import DocumentOutcome, remember_sent
+from satchel.runtime.elsewhere import Elsewhere
 from satchel.runtime.other_agents.capturing import AgentsQueue
 from satchel.runtime.projects import Project, project_to_json
 from satchel.server.metrics import Metrics
@@ -32,6 +33,7 @@ class Service:
 
     satchel: Satchel
     sessions: OpenSessions
+    elsewhere: Elsewhere
     metrics: Metrics
     stopping: Stopping
     proxy: MemoryProxy

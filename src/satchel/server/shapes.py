@@ -365,7 +365,7 @@ class Session(_Answered):
 class SessionShown(Session):
     """A conversation with a page of its events."""
 
-    running: bool = Field(description="Whether a turn runs in this server.")
+    running: bool = Field(description="Whether a turn runs in it, at any server of the database.")
     last_seq: int = Field(description="The number of the last event of this page; `after` of the next one.")
     questions: list[dict[str, Any]] = Field(description="The open questions, as events.")
     events: list[dict[str, Any]]

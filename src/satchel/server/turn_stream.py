@@ -115,22 +115,46 @@ async def begun_elsewhere(
     """
     if waited:
         yield ServerEvent(name="waiting", data={"sessionId": session_id, "id": waited})
-    start = TurnPosition(session_id=session_id, first=after, seq=after)
-    async with aclosing(_written(service.satchel, session_id, after)) as records:
+    first = await _first_of(service.satchel, session_id, after, waited)
+    seq = first.seq - 1 if first is not None else after
+    start = TurnPosition(session_id=session_id, first=seq, seq=seq)
+    match first:
+        case Record(event=TurnStart(turn=turn)):
+            async with aclosing(resumed_events(service, start, turn)) as events:
+                async for event in events:
+                    yield event
+        case Record():
+            yield _Translator(start).response("cancelled", _TAKEN_BACK)
+        case None:
+            yield _Translator(start).response("interrupted", _INTERRUPTED)
+
+
+async def records_elsewhere(
+    service: Service, session_id: str, after: int, waited: str
+) -> AsyncGenerator[Record, None]:
+    """The records of such a turn, none if it didn't begin; see `begun_elsewhere`."""
+    first = await _first_of(service.satchel, session_id, after, waited)
+    if first is not None and isinstance(first.event, TurnStart):
+        start = TurnPosition(session_id=session_id, first=first.seq - 1, seq=first.seq - 1)
+        async with aclosing(_resumed(service, start, first.event.turn)) as records:
+            async for record in records:
+                yield record
+
+
+async def _first_of(satchel: Satchel, session_id: str, after: int, waited: str) -> Record | None:
+    """The record with which such a turn begins, once it is written, or with which its message was taken back; None if
+    nobody writes it any more.
+    """
+    async with aclosing(_written(satchel, session_id, after)) as records:
         async for record in records:
             match record.event:
-                case TurnStart(turn=turn, inbox=inbox) if not waited or waited in inbox:
-                    start = TurnPosition(session_id=session_id, first=record.seq - 1, seq=record.seq - 1)
-                    async with aclosing(resumed_events(service, start, turn)) as events:
-                        async for event in events:
-                            yield event
-                    return
+                case TurnStart(inbox=inbox) if not waited or waited in inbox:
+                    return record
                 case MessageTakenBack(id=id) if id == waited:
-                    yield _Translator(start).response("cancelled", _TAKEN_BACK)
-                    return
+                    return record
                 case _:
                     pass
-    yield _Translator(start).response("interrupted", _INTERRUPTED)
+    return None
 
 
 async def heard_events(session: Session, heard: Heard) -> AsyncGenerator[ServerEvent, None]:
@@ -166,10 +190,14 @@ def resumed_events(
     service: Service, place: TurnPosition, turn: int | None
 ) -> AsyncGenerator[ServerEvent, None]:
     """The events of a turn after a place, wherever it runs or ran. Errors as of `logged_turn`."""
+    return turn_events(_resumed(service, place, turn), start=place)
+
+
+def _resumed(service: Service, place: TurnPosition, turn: int | None) -> AsyncGenerator[Record, None]:
     for running in service.sessions.turns_of(place.session_id):
         if running.number == turn:
-            return turn_events(running.records(place.first), start=place)
-    return turn_events(logged_turn(service.satchel, place), start=place)
+            return running.records(place.first)
+    return logged_turn(service.satchel, place)
 
 
 async def logged_turn(satchel: Satchel, place: TurnPosition) -> AsyncGenerator[Record, None]:

@@ -119,6 +119,12 @@ class Logs(ABC):
         gives it up counts as none.
         """
 
+    def open_elsewhere(self) -> dict[str, tuple[int, int]]:
+        """The sessions that other processes have open, with the generation of each log and the number of its newest
+        record. Of files, nothing is known.
+        """
+        return {}
+
     def ask(self, session_id: str, *, again: bool) -> bool:
         """Ask the writer of a session to give it up. If it was asked before, `again`, its refusal counts.
 

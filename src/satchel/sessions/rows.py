@@ -93,6 +93,13 @@ _KEPT, _OFFERED, _ASKED, _BUSY = range(4)
 
 _HEADS = select(conversations)
 _HEAD = Prepared(_HEADS.where(conversations.c.session_id == bindparam("session")))
+_WRITTEN = Prepared(
+    select(
+        *(conversations.c[name] for name in ("session_id", "generation", "last_seq", "writer")),
+    ).where(
+        conversations.c.writer != "", conversations.c.writer != bindparam("me"), conversations.c.until > NOW
+    )
+)
 _LINES = Prepared(
     select(conversation_lines.c.seq, conversation_lines.c.line)
     .where(
@@ -560,6 +567,11 @@ class RowLogs(Logs):
         if row is None or (keeps and row.handover != _KEPT):
             return None
         return int(row.writer.split(" ")[2])
+
+    def open_elsewhere(self) -> dict[str, tuple[int, int]]:
+        """See `Logs.open_elsewhere`."""
+        rows = self.database.read_blocking(lambda connection: _WRITTEN.named(connection, {"me": self.me}))
+        return {row.session_id: (row.generation, row.last_seq) for row in rows if not _is_gone(row.writer)}
 
     def _held(self, session_id: str) -> Any:
         """The row of a session that has a writer; None if nobody writes it."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import builtins
 import secrets
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
@@ -611,6 +611,15 @@ class SessionStore:
         that gives it up if it is asked and idle is left out.
         """
         return await self._run(lambda: self._logs.writer(session_id, keeps=keeps))
+
+    async def open_elsewhere(self) -> Mapping[str, tuple[int, int]]:
+        """The sessions that other processes have open, by full id, with the generation of each log, which another one
+        has once it was rewritten, and the number of its newest record. Of logs in files, nothing is known.
+
+        Raises:
+            StorageError: The database failed.
+        """
+        return await self._run(self._logs.open_elsewhere)
 
     def hand_over(self) -> None:
         """From now on, sessions that this process opens are given up to processes of other machines that ask for them:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any, Final
 
-from fastapi import APIRouter, HTTPException
+from fastapi import APIRouter, HTTPException, Request
 from starlette.responses import Response
 
 from satchel.addons.agui.runs import (
@@ -22,7 +22,8 @@ from satchel.errors import NotFound
 from satchel.events import AskUser, QuestionAsked
 from satchel.runtime import RunningTurn, Session
 from satchel.runtime.pictures import content_of
-from satchel.server.client_turns import begin, session_of_thread
+from satchel.server.client_turns import session_of_thread
+from satchel.server.passing_on import passing_on_of
 from satchel.server.service import Serves, Service
 from satchel.server.streams import EVENT_STREAM, EventStream
 
@@ -40,7 +41,7 @@ _STREAM: Final[dict[int | str, Any]] = {
     responses=_STREAM,
     summary="Run the agent (AG-UI)",
 )
-async def run(service: Serves, request: RunAgentInput) -> Response:
+async def run(service: Serves, request: RunAgentInput, sent: Request) -> Response:
     """Run the agent in a thread and stream the events of AG-UI 1.0.
 
     A run that ends with the outcome `interrupt` waits for a permission or an answer: the next run of the thread gives
@@ -50,7 +51,9 @@ async def run(service: Serves, request: RunAgentInput) -> Response:
         raise HTTPException(503, "The server is stopping.")
     if request.resume:
         return await _resumed(service, request, request.resume)
-    begun = await begin(service, asked_of(request))
+    begun = await passing_on_of(sent).begin(sent, asked_of(request))
+    if isinstance(begun, Response):
+        return begun
     events = run_events(
         begun.records,
         request=request,

@@ -83,14 +83,23 @@ def login_page(
 
 @router.post("/logout")
 async def log_out(request: Request) -> Response:
-    """Log this browser out; with the field `everywhere`, every one."""
+    """Log this browser out."""
     access, browser = _pages(request).access, browser_of(request.scope)
-    if (await form_of(request)).has("everywhere"):
-        await anyio.to_thread.run_sync(access.browsers.log_out_all)
-    elif browser is not None:
+    if browser is not None:
         await anyio.to_thread.run_sync(access.browsers.log_out, browser)
+    return _logged_out(request)
+
+
+@router.post("/logout/everywhere")
+async def log_out_everywhere(request: Request) -> Response:
+    """Log every browser out."""
+    await anyio.to_thread.run_sync(_pages(request).access.browsers.log_out_all)
+    return _logged_out(request)
+
+
+def _logged_out(request: Request) -> Response:
     answer = RedirectResponse("/login?ended=1", 303)
-    access.set_cookie(request.scope, answer, "")
+    _pages(request).access.set_cookie(request.scope, answer, "")
     return answer
 
 

@@ -15,7 +15,7 @@ from satchel.errors import SatchelError, UsageError
 from satchel.runtime.lines import FILING, counted
 from satchel.server.pages.rendering import Saying, form_of
 from satchel.server.pages.shared import shared_file
-from satchel.server.pages.site import RailSession, page, see_other, session_groups, state_of
+from satchel.server.pages.site import page, rail_sessions, see_other, session_groups
 from satchel.server.service import Serves
 from satchel.sessions import SessionInfo
 from satchel.sessions.branches import as_listed
@@ -50,9 +50,7 @@ async def sessions(
     infos = [info for info in await store.listed(archived=archived) if info.turns]
     others = [info for info in await store.listed(archived=not archived) if info.turns]
     first = (number - 1) * _ON_PAGE
-    shown = [
-        RailSession(info=info, state=state_of(service, info)) for info in infos[first : first + _ON_PAGE]
-    ]
+    shown = await rail_sessions(service, infos[first : first + _ON_PAGE])
     return await page(
         request,
         "sessions.html",

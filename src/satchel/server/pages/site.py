@@ -23,7 +23,7 @@ content security policy allows no inline script, `style` attribute or `<style>`:
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import groupby
@@ -34,6 +34,7 @@ from starlette.responses import RedirectResponse, Response
 
 from satchel.clock import local_day
 from satchel.errors import SatchelError
+from satchel.runtime.elsewhere import OpenElsewhere
 from satchel.server.browser_access import BrowserAccess, browser_of
 from satchel.server.pages.rendering import Saying, State, rendered
 from satchel.server.rates import Rates, login_tries
@@ -170,7 +171,7 @@ async def _surroundings(service: Service, now: datetime) -> Surroundings:
     sessions = [info for info in await satchel.sessions.listed() if info.turns]
     pins = sum(info.pinned for info in sessions)
     newest = [*sessions[: min(pins, _MOST_IN_RAIL)], *sessions[pins : pins + _MOST_IN_RAIL]]
-    shown = [RailSession(info=info, state=state_of(service, info)) for info in newest]
+    shown = await rail_sessions(service, newest)
     return Surroundings(
         links=[
             _Link(path="/chat", words="Chat"),
@@ -212,15 +213,25 @@ async def _model_name(service: Service) -> str:
     return model.provider if model.provider == "none" else f"{model.provider}:{model.model}"
 
 
-def state_of(service: Service, info: SessionInfo) -> State | None:
-    """The state of a conversation in a list: "asks" if it waits for the user in a branch, "running" during a turn, or
-    None.
+async def rail_sessions(service: Service, infos: Sequence[SessionInfo]) -> list[RailSession]:
+    """Conversations with their states: "asks" if one waits for the user in a branch, "running" during a turn, or None.
+
+    Raises:
+        StorageError: The database failed.
     """
+    elsewhere = await service.elsewhere.seen({id for info in infos for id in info.branches or (info.id,)})
+    return [RailSession(info=info, state=_state_of(service, elsewhere, info)) for info in infos]
+
+
+def _state_of(service: Service, elsewhere: Mapping[str, OpenElsewhere], info: SessionInfo) -> State | None:
     ids = info.branches or (info.id,)
+    there = [elsewhere[id] for id in ids if id in elsewhere]
     kept = [session for id in ids if (session := service.sessions.kept_session(id)) is not None]
-    if any(session.open_questions or session.build_questions for session in kept):
+    asks = any(session.open_questions or session.build_questions for session in kept)
+    if asks or any(one.questions for one in there):
         return "asks"
-    return "running" if any(service.sessions.turns_of(id) for id in ids) else None
+    runs = any(service.sessions.turns_of(id) for id in ids) or any(one.is_running for one in there)
+    return "running" if runs else None
 
 
 def session_groups(

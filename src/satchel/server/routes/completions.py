@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from satchel.errors import ConfigError, NotFound
 from satchel.server import responses
-from satchel.server.client_turns import ClientRequest, StartedTurn, begin, drop_response
+from satchel.server.client_turns import ClientRequest, StartedTurn, drop_response
 from satchel.server.completions import (
     ChatCompletion,
     CompletionRequest,
@@ -21,6 +21,7 @@ from satchel.server.completions import (
 )
 from satchel.server.embeddings import EmbeddingList, EmbeddingRequest, embeddings
 from satchel.server.json_answers import JsonAnswer
+from satchel.server.passing_on import passing_on_of
 from satchel.server.responses import DeletedResponse, ResponseObject, ResponseRequest
 from satchel.server.routes.documented import V1_ERRORS, api_router
 from satchel.server.routes.messages import passes_on
@@ -45,6 +46,7 @@ RetryCount: TypeAlias = Annotated[
 async def complete(
     service: Serves,
     request: CompletionRequest,
+    sent: Request,
     x_stainless_retry_count: RetryCount = None,
 ) -> Response:
     """Answer the last message of a conversation, as OpenAI's endpoint does; with `stream`, as a stream of chunks.
@@ -53,7 +55,10 @@ async def complete(
     held here before is continued, and only what is new in it is captured.
     """
     asked = asked_of(request, is_retry=_is_retry(x_stainless_retry_count))
-    begun, headers = await _begun(service, asked)
+    begun = await _begun(service, sent, asked)
+    if isinstance(begun, Response):
+        return begun
+    headers = {"x-satchel-session": begun.session_id} if asked.is_kept else {}
     if not request.stream:
         answer = await completion(service, asked, begun, model=request.model)
         return JsonAnswer(answer, headers=headers)
@@ -69,7 +74,7 @@ async def complete(
     summary="Create a response",
 )
 async def respond(
-    service: Serves, request: ResponseRequest, x_stainless_retry_count: RetryCount = None
+    service: Serves, request: ResponseRequest, sent: Request, x_stainless_retry_count: RetryCount = None
 ) -> Response:
     """Answer as OpenAI's endpoint does; with `stream`, as a stream of named events.
 
@@ -77,7 +82,10 @@ async def respond(
     """
     request = await responses.resolved(service, request)
     asked = responses.asked_of(request, is_retry=_is_retry(x_stainless_retry_count))
-    begun, headers = await _begun(service, asked)
+    begun = await _begun(service, sent, asked)
+    if isinstance(begun, Response):
+        return begun
+    headers = {"x-satchel-session": begun.session_id} if asked.is_kept else {}
     if not request.stream:
         return JsonAnswer(await responses.response(service, asked, begun, request), headers=headers)
     events = responses.events(service, asked, begun, request)
@@ -107,15 +115,14 @@ async def embed(service: Serves, request: EmbeddingRequest) -> Response:
     return JsonAnswer(await embeddings(service, request))
 
 
-async def _begun(service: Service, asked: ClientRequest) -> tuple[StartedTurn, dict[str, str]]:
-    """The turn of a request, and the headers of its answer."""
+async def _begun(service: Service, sent: Request, asked: ClientRequest) -> StartedTurn | Response:
+    """The turn of a request, or another answer; see `PassingOn.begin`."""
     service.check_running()
     try:
         await check_options(service, asked)
-        begun = await begin(service, asked)
+        return await passing_on_of(sent).begin(sent, asked)
     except (ConfigError, NotFound) as error:
         raise V1Failure(404, str(error), param="model", code="model_not_found") from error
-    return begun, {"x-satchel-session": begun.session_id} if asked.is_kept else {}
 
 
 def _is_retry(count: str | None) -> bool:

@@ -150,13 +150,15 @@ async def show(service: Serves, id: str, after: After = 0, limit: Limit = 1000) 
     store = service.satchel.sessions
     info = await store.info(id)
     records = await store.records(info.id, after_seq=after, limit=limit)
-    running = service.sessions.turns_of(info.id)
+    running = bool(service.sessions.turns_of(info.id))
     open_here = service.sessions.kept_session(info.id)
     questions = [*open_here.open_questions, *open_here.build_questions] if open_here is not None else []
+    if (there := (await service.elsewhere.seen([info.id])).get(info.id)) is not None:
+        running, questions = there.is_running, list(there.questions)
     return JsonAnswer(
         {
             **info_to_json(info),
-            "running": bool(running),
+            "running": running,
             "last_seq": records[-1].seq if records else after,
             "questions": [event_to_json(question) for question in questions],
             "events": [record_to_json(record) for record in records],
