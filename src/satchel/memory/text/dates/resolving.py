@@ -355,8 +355,8 @@ def _dated() -> frozenset[str]:
 
 
 def _languages(tokens: list[Token], context: str = "") -> Iterator[Language]:
-    """The language of each token: that which has most words of its sentence; where several have as many, of the text, and
-    then most words for dates. Of a phrase, that of the text around it.
+    """The language of each token: that which has most words of its sentence; where several have as many, most of the
+    text, and then most words for dates. Of a phrase, that of the text around it.
     """
     text = {token.word for token in (tokens_of(context) if context else tokens)}
     of_text = {one: (len(text & one.vocabulary), len(text & one.dated)) for one in _spaced()}
