@@ -422,11 +422,7 @@ class DenseArm:
         return True
 
     async def take_over(self) -> bool:
-        """Put this model in use if every memory in the database has its vectors.
-
-        Returns:
-            Whether it is in use.
-        """
+        """Put this model in use if every memory in the database has its vectors; returns whether it is."""
         model = self.model
         if model is None:
             return False
@@ -438,11 +434,7 @@ class DenseArm:
         return self._replaces is None
 
     async def drop_retired(self, *, at_once: bool = False) -> list[str]:
-        """Delete the vectors of models that have been out of use for a week, or `at_once` of all that are out of use.
-
-        Returns:
-            The names of these models.
-        """
+        """Delete the vectors of models out of use for a week, or `at_once` of all out of use; returns their names."""
         before = to_micros(self._clock.now()) + 1
         if not at_once:
             before -= _KEEP_RETIRED_MICROS

@@ -65,11 +65,7 @@ _MOST_AFTERWARDS_DAYS = 31
 
 @dataclass(frozen=True, slots=True)
 class NamedDays:
-    """Days that a question names; both ends belong to them.
-
-    Attributes:
-        yearly: The question names no year: the same days of any year.
-    """
+    """Days that a question names, both ends included; `yearly` where it names no year."""
 
     first: date
     last: date
@@ -195,10 +191,8 @@ def read_question(
 
 
 def _strip_roles(text: str, speakers: Iterable[tuple[str, int]]) -> tuple[str, set[Side]]:
-    """Remove "the user's" and "the assistant" from a query about a conversation with an assistant, as names are.
-
-    Returns:
-        The text and the sides that were named.
+    """Remove "the user's" and "the assistant" from a query about a conversation with an assistant, as names are;
+    returns also which sides were named.
     """
     if not any(name.casefold() == "assistant" for name, _ in speakers):
         return text, set()

@@ -14,15 +14,8 @@ from satchel.memory.find.embedding import DenseArm
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reindexed:
-    """What was done.
-
-    Attributes:
-        embedder: The id of the embedder.
-        embedded: How many memories got vectors, of all users and scopes of the store.
-        left: How many still have none.
-        in_use: Whether searches go by this embedder's vectors now.
-        trouble: Why it stopped before the end, or None.
-        dropped: The embedders whose old vectors were removed.
+    """What was done in all users' spaces: how many memories got vectors, how many have none, whether searches go by
+    them, why it stopped before the end, and the embedders whose old vectors were removed.
     """
 
     embedder: str

@@ -108,11 +108,7 @@ class AgendaLine(StandingLine):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Agenda(Standing[AgendaLine]):
-    """What happens in the next days, soonest first; its `text` says so where nothing is known.
-
-    Attributes:
-        day: The first of the eight days.
-    """
+    """What happens in eight days from `day`, soonest first; its `text` says so where nothing is known."""
 
     day: date
 

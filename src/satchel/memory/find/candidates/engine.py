@@ -35,14 +35,8 @@ FactorsOf = Callable[["Connection", Sequence[int]], Mapping[int, Sequence[float]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contents:
-    """What the arrays of a space hold.
-
-    Attributes:
-        changed: The change up to which it is complete.
-        count: The number of memories; `embedded` is how many of them have a vector of a model in use.
-        cues_waiting: The number of memories with cues that have no vectors yet.
-        model: The id of the embedding model whose vectors it compares, or None.
-        speakers: The speakers of the space and their numbers.
+    """What the arrays of a space hold, complete up to a change: how many memories, how many of them have a vector or
+    cues without vectors, of which model, and the numbers of the speakers.
     """
 
     changed: int = 0

@@ -63,12 +63,7 @@ _COLUMNS: Mapping[str, Any] = {
 
 
 class StemScores(NamedTuple):
-    """What a stem adds to the scores of rows.
-
-    Attributes:
-        rows: Their numbers, or a slice of all.
-        scores: float32, shape of the rows.
-    """
+    """What a stem adds to the scores of rows, which are numbers or a slice of all."""
 
     rows: Any
     scores: Floats

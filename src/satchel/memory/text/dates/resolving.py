@@ -112,19 +112,9 @@ def named_days(
 def days_meant(
     words: str, said_at: datetime | date, *, is_past: bool, context: str = "", locale: str = ""
 ) -> tuple[date, date] | None:
-    """The days that some words mean of which it is known that they are a time, and whether it was over.
-
-    So no tense is read and no company is asked for: `resolve_dates` is for a text of which nothing is known.
-
-    Args:
-        words: A phrase from what was said, as "16 to 20 March" or "from Monday to Wednesday".
-        said_at: See `resolve_dates`.
-        is_past: It was over when it was said, or it was still to come, or going on.
-        context: What was said, which tells the language.
-        locale: See `resolve_dates`.
-
-    Returns:
-        The first and the last day; None where there is none, or no single reading.
+    """The first and the last day of some words of which it is known that they are a time, and whether it was over; None
+    without a single reading. No tense is read and no company is asked for. `context`, what was said, tells the
+    language.
     """
     at, has_hour = _moment(said_at)
     tokens = tokens_of(words)
