@@ -8,6 +8,7 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
 import anyio
@@ -56,6 +57,31 @@ _POLL_S = 0.02
 _LOCKED_S = 1.0
 _KEEP_RETIRED_MICROS = 7 * 86_400_000_000
 """Vectors of a model that is no longer in use are kept for a week, so that switching back is immediate."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fill:
+    """What is to be embedded.
+
+    Attributes:
+        limit: The maximum number of memories, and of memories with cues; None for all.
+        everywhere: The memories of all users and scopes in the database, not only of this space. A model comes into use
+            only when all are embedded.
+        progress: Called with the number of memories that are done, after each batch.
+        wait_s: How long to wait for a lock before each batch; None for the database's own limit.
+        until_s: When to stop, by the clock's monotonic time, in small steps and without waiting for others.
+        fetch: Fetch a second embedder that isn't on this machine; nobody should be waiting then.
+    """
+
+    limit: int | None = None
+    everywhere: bool = False
+    progress: Callable[[int], None] | None = None
+    wait_s: float | None = None
+    until_s: float | None = None
+    fetch: bool = False
+
+
+EVERYTHING = Fill()
 
 
 class DenseArm:
@@ -253,28 +279,9 @@ class DenseArm:
         self._gate = RelevanceGate.calibrate(vectors)
         return self._gate
 
-    async def fill(
-        self,
-        *,
-        limit: int | None = None,
-        everywhere: bool = False,
-        progress: Callable[[int], None] = lambda _: None,
-        wait_s: float | None = None,
-        until_s: float | None = None,
-        fetch: bool = False,
-    ) -> int:
+    async def fill(self, wanted: Fill = EVERYTHING) -> int:
         """Embed memories without vectors, then cues without vectors, newest first, and wait for other processes that
         are embedding.
-
-        Args:
-            limit: The maximum number of memories, and of memories with cues; None for all.
-            everywhere: Embed the memories of all users and scopes in the database, not only of this space. A model
-                comes into use only when all are embedded.
-            progress: Called with the number of memories that are done, after each batch.
-            wait_s: How long to wait for a lock before each batch; None for the database's own limit.
-            until_s: When to stop, by the clock's monotonic time, in small steps and without waiting for others; None
-                embeds everything up to the limit.
-            fetch: Fetch a second embedder that isn't on this machine; nobody should be waiting then.
 
         Returns:
             The number of memories that were embedded.
@@ -282,41 +289,30 @@ class DenseArm:
         Raises:
             StorageLocked: The database was locked for longer.
         """
-        space = None if everywhere else self._space
-        done = await self._in_batches(
-            space, limit=limit, wait_s=wait_s, until_s=until_s, progress=progress, of_cues=False
-        )
+        done = await self._in_batches(wanted, of_cues=False)
         if self.trouble is None:
-            await self._in_batches(space, limit=limit, wait_s=wait_s, until_s=until_s, of_cues=True)
+            await self._in_batches(replace(wanted, progress=None), of_cues=True)
         if self._replaces is not None and self.trouble is None:
             await self.take_over()
         return done
 
-    async def _in_batches(
-        self,
-        space: int | None,
-        *,
-        limit: int | None,
-        wait_s: float | None,
-        until_s: float | None,
-        of_cues: bool,
-        progress: Callable[[int], None] = lambda _: None,
-    ) -> int:
+    async def _in_batches(self, wanted: Fill, *, of_cues: bool) -> int:
         """Take batches and make their vectors until nothing is left, or it is time; returns the number of memories."""
-        done, waited_s = 0, 0.0
-        step, max_chars = (_BATCH, _BATCH_CHARS) if until_s is None else (_STEP, _STEP_CHARS)
+        done, waited_s, limit = 0, 0.0, wanted.limit
+        step = _BATCH if wanted.until_s is None else _STEP
         while limit is None or done < limit:
-            if until_s is not None and self._clock.monotonic_s() >= until_s:
+            if wanted.until_s is not None and self._clock.monotonic_s() >= wanted.until_s:
                 break
             most = step if limit is None else min(step, limit - done)
-            async with self._filling, self._taken(space, most, wait_s, max_chars, of_cues=of_cues) as taken:
+            async with self._filling, self._taken(wanted, most, of_cues=of_cues) as taken:
                 if taken.pieces and not await self._fill_batch(taken, of_cues=of_cues):
                     break
             if taken.pieces:
                 done, waited_s = done + len(taken.pieces), 0.0
-                progress(done)
+                if wanted.progress is not None:
+                    wanted.progress(done)
             elif (
-                until_s is None
+                wanted.until_s is None
                 and waited_s < _OTHERS_S
                 and await self._claims.is_held(self._work(of_cues=of_cues))
             ):
@@ -333,7 +329,7 @@ class DenseArm:
         await self.open()
         await self.fill()
         if self._replaces is not None and self.trouble is None:
-            await self.fill(everywhere=True)
+            await self.fill(Fill(everywhere=True))
         if not self._tidied and self.model is not None and self._replaces is None:
             self._tidied = True
             await self.drop_retired()
@@ -351,9 +347,7 @@ class DenseArm:
         return f"embed {'cues ' if of_cues else ''}{self.model}"
 
     @asynccontextmanager
-    async def _taken(
-        self, space: int | None, most: int, wait_s: float | None, max_chars: int, *, of_cues: bool
-    ) -> AsyncIterator[Taken[Vectorless]]:
+    async def _taken(self, wanted: Fill, most: int, *, of_cues: bool) -> AsyncIterator[Taken[Vectorless]]:
         """Claim memories without vectors, or with cues that have none, so that no other process embeds them too."""
         if self.model is None:
             # The first answer tells the dimension, which the model's record needs.
@@ -362,6 +356,7 @@ class DenseArm:
         if model is None:
             yield Taken()
             return
+        space = None if wanted.everywhere else self._space
 
         def find(connection: Connection, held: Collection[str]) -> list[Vectorless]:
             without = [int(rid) for rid in held]
@@ -372,13 +367,13 @@ class DenseArm:
                 space,
                 model,
                 limit=most,
-                max_chars=max_chars,
+                max_chars=_BATCH_CHARS if wanted.until_s is None else _STEP_CHARS,
                 without=without,
                 share=self._share,
             )
 
         async with self._claims.take(
-            self._work(of_cues=of_cues), find, name=lambda memory: str(memory.rid), wait_s=wait_s
+            self._work(of_cues=of_cues), find, name=lambda memory: str(memory.rid), wait_s=wanted.wait_s
         ) as taken:
             yield taken
 

@@ -162,15 +162,16 @@ async def _weigh(
         told = [record.source.session in sessions for record in records]
         need = need_of(text, shipped_weights(with_vectors=gate is not None).need)
         message = None if vectors is None else vectors[0]
-        features = line_features(evidence.some(kept), records, gate=gate, message=message, need=need)
+        said = evidence.some(kept)
+        features = line_features(said, records, gate=gate, message=message, need=need)
         return Weighed(
             text=text,
             need=need,
             question=question,
             records=records,
             features=features | {"told": np.array(told, dtype=bool)},
-            alike=evidence.alike[np.ix_(kept, kept)],
-            passages=evidence.passages[kept],
+            alike=said.alike,
+            passages=said.passages,
             later=[graph.successors(later.get(rids[at], {}), by_rid) for at in kept.tolist()],
             outdated=[rids[at] in outdated for at in kept.tolist()],
             told=told,

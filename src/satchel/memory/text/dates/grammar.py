@@ -26,7 +26,6 @@ from __future__ import annotations
 
 import re
 import tomllib
-import unicodedata
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache, cached_property, lru_cache
@@ -34,6 +33,7 @@ from importlib.resources import files
 from typing import Any, Final, NamedTuple
 
 from satchel.memory.text.dates.spans import NO_PHRASE
+from satchel.memory.text.lexicon import plain
 
 LANGUAGES: Final = ("en", "de", "es", "fr", "zh")
 
@@ -90,8 +90,7 @@ def tokens_of(text: str) -> list[Token]:
 def _normal(word: str) -> str:
     if word.isascii():
         return "-" if word == "~" else word.lower()
-    folded = unicodedata.normalize("NFKD", word.translate(_SIGNS)).lower()
-    return "".join(char for char in folded if not unicodedata.combining(char))
+    return plain(word.translate(_SIGNS))
 
 
 @dataclass(slots=True)
