@@ -85,12 +85,9 @@ EVERYTHING = Fill()
 
 
 class DenseArm:
-    """One embedder for one space of a database.
-
-    Attributes:
-        trouble: Why the embedder is unavailable, as a message for the user, or None.
-        model: The number of the embedder in the database; None until it is known.
-        waiting: The number of memories that the last search couldn't compare by meaning because they had no vectors.
+    """One embedder for one space: its number in the store (`model`), None until that is known; why it is unavailable,
+    as a message for the user (`trouble`); and how many memories the last search couldn't compare, as they had no
+    vectors (`waiting`).
     """
 
     _without_it = "Search uses only words"
@@ -106,10 +103,7 @@ class DenseArm:
         *,
         share: Share = _ALL,
     ) -> None:
-        """Nothing is loaded before the first embedding.
-
-        `claims` divide the work between processes; `share` says which memories it embeds.
-        """
+        """Nothing is loaded yet. `claims` divide the work between processes; `share` says which memories it embeds."""
         self.embedder = embedder
         self._embeds_tokens = isinstance(embedder, TokenEmbedder)  # The check takes 0.1 ms.
         self.trouble: str | None = None

@@ -68,14 +68,9 @@ _TOLD_SHARE: Final = 0.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgendaLine(StandingLine):
-    """One line of the agenda.
-
-    Attributes:
-        first: The day it happens, or the first of its days; `last` is the last.
-        days: The same with their weekdays, as "Thu 2026-11-26", after `lead`.
-        doubt: Why it may not take place, as ", perhaps called off"; "" where nobody said so.
-        lead: "by " for a deadline, "until " for what goes on already, or "".
-        more: What else is said about the same thing on the same day, with the words.
+    """One line of the agenda: its first and last day, the same with weekdays, after "by " for a deadline or "until "
+    for what goes on already; why it may not take place (", perhaps called off"); and what else is said about the same
+    thing on the same day, with the words.
     """
 
     first: date

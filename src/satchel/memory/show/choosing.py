@@ -175,10 +175,8 @@ def line_features(
     message: Floats | None,
     need: float,
 ) -> dict[str, Any]:
-    """Measure each candidate: arrays of shape (n,) by name, see `LINE_FEATURES`.
-
-    `records` are the memories of the evidence, in its order; `message` is the message's vector, and `need` by
-    `need_of`.
+    """Measure the memories of the evidence: arrays of shape (n,) by name, see `LINE_FEATURES`. `message` is the
+    message's vector, and `need` by `need_of`.
     """
     found: dict[str, Any] = {
         "words": np.minimum(evidence.words, _MOST_WORDS) / 10,

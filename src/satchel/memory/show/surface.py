@@ -515,14 +515,9 @@ def _leave_out_doubled(lines: Sequence[ChosenLine], weighed: Weighed, *, limit: 
 def with_later(
     lines: Sequence[ChosenLine], weighed: Weighed, *, there: Collection[str] = ()
 ) -> list[ChosenLine]:
-    """Put what took the place of a memory, or may have taken it, before it, so that an old value never stands alone.
-
-    A turn whose fact was superseded is left out where the later one can't be shown beside it.
-
-    The lines stand surest first; `there` are the ids of what the model has before it already.
-
-    Returns:
-        What may be shown, each memory once, and behind it what is left out.
+    """Put what took the place of a memory, or may have, before it, so that an old value never stands alone; a turn
+    whose fact was superseded is left out where the later one can't be shown beside it. `there` are the ids of what is
+    before the model already. Returns what may be shown, surest first, each memory once, and behind it what is left out.
     """
     shown: dict[str, ChosenLine] = {}
     for line in may_stand(lines):

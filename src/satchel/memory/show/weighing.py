@@ -89,10 +89,7 @@ class Weighed:
 
 
 async def weigh(space: Space, texts: Sequence[str], visible: VisibleOf) -> Weighed | None:
-    """Measure the memories that may be worth showing before a message; None where there are none.
-
-    `texts` were said last, oldest first; the last is the message.
-    """
+    """Measure what may be worth showing before the last of `texts`; None where there are no memories."""
     if space.dense is not None:
         await space.dense.open()
     if not space.candidates.contents.count:

@@ -149,12 +149,9 @@ def announced(texts: Iterable[str]) -> list[DiscretionWish]:
 
 
 def named_in(name: str, content: str) -> Whose:
-    """Whose name it is, by a fact, which begins with its subject ("Heike (wife): seasick") and calls the user "User".
-
-    `name` is in lower case, without accents.
-
-    Returns:
-        "own" if the user is called so ("User: Jörn, 67"), "other" if a fact about somebody else has the name.
+    """Whose name (in lower case, without accents) it is by a fact, which begins with its subject ("Heike (wife):
+    seasick") and calls the user "User": "own" if the user is called so ("User: Jörn, 67"), "other" if a fact about
+    somebody else has it.
     """
     subject, colon, rest = content.replace("\uff1a", ":").partition(":")
     words = [word for word in _WORD.findall(_plain(subject)) if word != "the"]

@@ -181,10 +181,7 @@ def question_spans(text: str) -> list[tuple[int, int]]:
 
 
 def read_text(text: str, extra: Iterable[str] = ()) -> WordList:
-    """Index a text.
-
-    `extra` are texts by which it can be found too: its tags.
-    """
+    """Index a text; `extra` are texts by which it can be found too, its tags."""
     import numpy as np  # noqa: PLC0415
 
     words = words_of(text)

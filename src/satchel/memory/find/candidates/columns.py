@@ -13,10 +13,7 @@ class Column:
     __slots__ = ("_array", "_length")
 
     def __init__(self, dtype: Any, width: int | None = None) -> None:
-        """Start empty.
-
-        `width` is the length of each row of a matrix; None is for plain values.
-        """
+        """Start empty; `width` is the length of each row of a matrix, None for plain values."""
         self._length = 0
         self._array = np.empty(0 if width is None else (0, width), dtype=dtype)
 

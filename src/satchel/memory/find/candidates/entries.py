@@ -55,10 +55,7 @@ class Entries:
         self._known.clear()
 
     def postings(self, stem: int, alive: Any) -> Postings:
-        """The living rows that have a stem.
-
-        `alive` says which rows are alive, shape (rows,), bool.
-        """
+        """The living rows that have a stem; `alive` says which live, shape (rows,), bool."""
         known, seen = self._known.get(stem, (None, 0))
         if known is None or seen < len(self._stem):
             # A scan takes 0.6 ms for two million entries, and leaves nothing to sort or to keep in order.

@@ -87,12 +87,9 @@ def resolve_dates(text: str, said_at: datetime | date | str, *, locale: str = ""
 def named_days(
     text: str, asked_at: datetime | date | str, *, locale: str = ""
 ) -> tuple[tuple[date, date, bool], ...]:
-    """Find the days that a question asks for: as `resolve_dates`, but a question doesn't need to be that clear.
-
-    "On 3 May" asks for that day of any year, and "on Tuesday" for the last one where no tense says more.
-
-    Returns:
-        The first day and the last, and whether the same days of any year are meant.
+    """Find the days that a question asks for, first and last, and whether those of any year are meant. It need not be
+    as clear as for `resolve_dates`: "on 3 May" is that day of any year, and "on Tuesday" the last one where no tense
+    says more.
     """
     asked: list[tuple[date, date, bool]] = []
     for found, value in _resolved(text, asked_at, locale):
