@@ -6,8 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from satchel.memory.find.candidates.arrays import Floats, Ints
-from satchel.memory.find.candidates.columns import Column
+from satchel.memory.find.candidates.arrays import Column, Floats, Ints
 from satchel.memory.text.lexicon import ASKED
 
 _MAX_STEMS = 4096

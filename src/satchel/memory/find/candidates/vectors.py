@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from satchel.memory.find.candidates.arrays import STORED, Floats, Ints
-from satchel.memory.find.candidates.columns import Column
+from satchel.memory.find.candidates.arrays import STORED, Column, Floats, Ints
 from satchel.models.embedding import product
 
 
