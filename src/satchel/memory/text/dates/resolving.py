@@ -331,9 +331,12 @@ def _is_chinese(char: str) -> bool:
 
 
 @lru_cache(maxsize=1)
-def _spaced() -> tuple[Language, ...]:
-    """The languages that put spaces between words."""
-    return tuple(language(name) for name in LANGUAGES if name != "zh")
+def _speakers() -> dict[str, tuple[Language, ...]]:
+    found: dict[str, tuple[Language, ...]] = {}
+    for name in LANGUAGES:
+        for word in language(name).vocabulary:
+            found[word] = (*found.get(word, ()), language(name))
+    return found
 
 
 @lru_cache(maxsize=1)
@@ -342,18 +345,37 @@ def _dated() -> frozenset[str]:
 
 
 def _languages(tokens: list[Token], context: str = "") -> Iterator[Language]:
-    """The language of each token: that which has most words of its sentence; where several have as many, most of the
-    text, and then most words for dates. Of a phrase, that of the text around it.
+    """The language of each token: that which most words of its sentence speak for, and of the text where they tie; of a
+    phrase, that of the text around it.
     """
-    text = {token.word for token in (tokens_of(context) if context else tokens)}
-    of_text = {one: (len(text & one.vocabulary), len(text & one.dated)) for one in _spaced()}
-    ends = {at for at, token in enumerate(tokens, 1) if token.word in _SENTENCE_ENDS}
-    for first, after in pairwise(sorted({0, *ends, len(tokens)})):
-        words = text if context else {token.word for token in tokens[first:after]}
-        spoken = max(of_text, key=lambda one: (len(words & one.vocabulary), *of_text[one]))
-        for at in range(first, after):
-            telling = tokens[min(at + tokens[at].word.isdecimal(), len(tokens) - 1)].word
-            yield language("zh") if _is_chinese(telling[:1]) else spoken
+    speakers = _speakers()
+    english, chinese = language("en"), language("zh")
+    sentences: list[tuple[int, dict[Language, float]]] = []
+    total: dict[Language, float] = {english: 0.0}
+    size, votes = 0, dict[Language, float]()
+    for token in tokens:
+        size += 1
+        speaking = speakers.get(token.word, ())
+        for speaker in speaking:
+            votes[speaker] = votes.get(speaker, 0.0) + 1 / len(speaking)
+        if token.word in _SENTENCE_ENDS:
+            sentences.append((size, votes))
+            size, votes = 0, dict[Language, float]()
+    sentences.append((size, votes))
+    for _, votes in sentences:
+        for speaker, vote in votes.items():
+            if speaker is not chinese:
+                total[speaker] = total.get(speaker, 0.0) + vote
+    if context:
+        around = next(_languages(tokens_of(context)), english)
+        sentences = [(len(tokens), {around: 1.0})]
+    index = 0
+    for size, votes in sentences:
+        spoken = max(total, key=lambda speaker: (votes.get(speaker, 0.0), total[speaker]))
+        for token in tokens[index : index + size]:
+            index += 1
+            after = tokens[index].word if token.word.isdecimal() and index < len(tokens) else token.word
+            yield chinese if _is_chinese(after[:1]) else spoken
 
 
 def _orders(spoken: Language, country: str) -> frozenset[Order]:
