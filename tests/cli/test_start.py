@@ -58,7 +58,7 @@ def test_a_search_loads_only_what_searching_needs(tmp_path: Path) -> None:
         "anthropic",
         "satchel.loop",
         "tree_sitter",
-        "satchel.memory.text.credentials.finding",
+        "satchel.memory.text.credentials",
         "satchel.memory.text.dates",
         "satchel.memory.distill.engine",
         "satchel.memory.transfer.own_format",

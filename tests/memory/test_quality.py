@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from satchel.memory import Episode, Memory
+from satchel.memory.find.embedding import Fill
 from tests.requirements import requirement
 
 pytestmark = pytest.mark.anyio
@@ -238,7 +239,7 @@ async def test_a_store_that_is_half_embedded_finds_more_than_words_alone_do(mini
         dense = memory._space.dense
         assert dense is not None
         await dense.open()
-        await dense.fill(limit=len(name_of) // 2)
+        await dense.fill(Fill(limit=len(name_of) // 2))
         half = await found("hybrid")
         assert memory.degraded is not None
         await dense.fill()
@@ -255,7 +256,7 @@ async def test_a_score_stays_a_share_where_hardly_anything_is_embedded(minilm_ho
         await dense.fill()
         for number in range(200):
             await memory.add(f"The serial number of pump {number} is {number * 7919}.")
-        await dense.fill(limit=4)
+        await dense.fill(Fill(limit=4))
         first, *_ = await memory.search("serial number of pump 7")
     assert "pump 7 " in first.memory.content
     assert first.score < 1.2  # recency and the like add a tenth each

@@ -20,6 +20,7 @@ from satchel.memory.checkup import Checkup, Repaired
 from satchel.memory.find import folding
 from satchel.memory.find.candidates.engine import Candidates
 from satchel.memory.find.deep import DeepAnswer, search_deeply
+from satchel.memory.find.embedding import Fill
 from satchel.memory.find.reindexing import Reindexed, reindex
 from satchel.memory.find.search import Search
 from satchel.memory.find.two_arms import arms_of
@@ -1222,7 +1223,7 @@ class Memory:
         if self._space.dense is None:
             return 0
         await self._space.dense.open()
-        return await self._space.dense.fill(fetch=True)
+        return await self._space.dense.fill(Fill(fetch=True))
 
     async def reindex(
         self,

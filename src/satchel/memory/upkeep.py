@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 import anyio
 
 from satchel.errors import EmbedderError, SatchelError, StorageLocked, StorageUnwritable
+from satchel.memory.find.embedding import DenseArm, Fill
 from satchel.memory.store import repository, statement_rows
 from satchel.memory.text.statements import Statement, read_statements, timed_statements
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-    from satchel.memory.find.embedding import DenseArm
     from satchel.memory.journal import MemoryJournal
     from satchel.memory.store.space import Space
 
@@ -195,10 +195,12 @@ class Upkeep:
             within_s = self._embed_within_s
             until_s = None if within_s is None else self._space.clock.monotonic_s() + within_s
             await dense.fill(
-                limit=max(missing, waiting),
-                progress=lambda done: progress(done, missing),
-                wait_s=_LOCKED_S,
-                until_s=until_s,
+                Fill(
+                    limit=max(missing, waiting),
+                    progress=lambda done: progress(done, missing),
+                    wait_s=_LOCKED_S,
+                    until_s=until_s,
+                )
             )
             await self._space.candidates.refresh()
         if with_gate:

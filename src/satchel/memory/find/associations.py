@@ -32,12 +32,9 @@ class Calls(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Associations:
-    """The table as one embedder sees it.
-
-    Attributes:
-        topics: The mean of each topic's statements, shape (t, d), unit rows; `situations` likewise, (s, d).
-        weights: How much each topic matters in each situation, shape (s, t), 0 to 1.
-        spheres: Of each topic the sphere of a life that it belongs to, or "".
+    """The table as one embedder sees it: the mean of each topic's statements, (t, d), and of each situation's requests,
+    (s, d), unit rows; how much each topic matters in each situation, (s, t), 0 to 1; and each topic's sphere of a life,
+    or "".
     """
 
     topics: Matrix

@@ -73,14 +73,8 @@ class _Searchable(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeepAnswer:
-    """What deep memory found.
-
-    Attributes:
-        text: The answer with citations as [id]; without a model, the memories quoted, best first.
-        hits: What was found, best first, neighbours last; at most ten.
-        angles: What was searched for, the question first.
-        cited: The ids that the text names.
-        by_model: Whether a language model wrote it.
+    """What deep memory found: the answer with citations as [id], or without a model the memories quoted, best first; at
+    most ten hits, neighbours last; what was searched for, the question first; and the ids that the text names.
     """
 
     text: str

@@ -8,6 +8,7 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
 import anyio
@@ -58,13 +59,35 @@ _KEEP_RETIRED_MICROS = 7 * 86_400_000_000
 """Vectors of a model that is no longer in use are kept for a week, so that switching back is immediate."""
 
 
-class DenseArm:
-    """One embedder for one space of a database.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fill:
+    """What is to be embedded.
 
     Attributes:
-        trouble: Why the embedder is unavailable, as a message for the user, or None.
-        model: The number of the embedder in the database; None until it is known.
-        waiting: The number of memories that the last search couldn't compare by meaning because they had no vectors.
+        limit: The maximum number of memories, and of memories with cues; None for all.
+        everywhere: The memories of all users and scopes in the database, not only of this space. A model comes into use
+            only when all are embedded.
+        progress: Called with the number of memories that are done, after each batch.
+        wait_s: How long to wait for a lock before each batch; None for the database's own limit.
+        until_s: When to stop, by the clock's monotonic time, in small steps and without waiting for others.
+        fetch: Fetch a second embedder that isn't on this machine; nobody should be waiting then.
+    """
+
+    limit: int | None = None
+    everywhere: bool = False
+    progress: Callable[[int], None] | None = None
+    wait_s: float | None = None
+    until_s: float | None = None
+    fetch: bool = False
+
+
+EVERYTHING = Fill()
+
+
+class DenseArm:
+    """One embedder for one space: its number in the store (`model`), None until that is known; why it is unavailable,
+    as a message for the user (`trouble`); and how many memories the last search couldn't compare, as they had no
+    vectors (`waiting`).
     """
 
     _without_it = "Search uses only words"
@@ -80,10 +103,7 @@ class DenseArm:
         *,
         share: Share = _ALL,
     ) -> None:
-        """Nothing is loaded before the first embedding.
-
-        `claims` divide the work between processes; `share` says which memories it embeds.
-        """
+        """Nothing is loaded yet. `claims` divide the work between processes; `share` says which memories it embeds."""
         self.embedder = embedder
         self._embeds_tokens = isinstance(embedder, TokenEmbedder)  # The check takes 0.1 ms.
         self.trouble: str | None = None
@@ -253,28 +273,9 @@ class DenseArm:
         self._gate = RelevanceGate.calibrate(vectors)
         return self._gate
 
-    async def fill(
-        self,
-        *,
-        limit: int | None = None,
-        everywhere: bool = False,
-        progress: Callable[[int], None] = lambda _: None,
-        wait_s: float | None = None,
-        until_s: float | None = None,
-        fetch: bool = False,
-    ) -> int:
+    async def fill(self, wanted: Fill = EVERYTHING) -> int:
         """Embed memories without vectors, then cues without vectors, newest first, and wait for other processes that
         are embedding.
-
-        Args:
-            limit: The maximum number of memories, and of memories with cues; None for all.
-            everywhere: Embed the memories of all users and scopes in the database, not only of this space. A model
-                comes into use only when all are embedded.
-            progress: Called with the number of memories that are done, after each batch.
-            wait_s: How long to wait for a lock before each batch; None for the database's own limit.
-            until_s: When to stop, by the clock's monotonic time, in small steps and without waiting for others; None
-                embeds everything up to the limit.
-            fetch: Fetch a second embedder that isn't on this machine; nobody should be waiting then.
 
         Returns:
             The number of memories that were embedded.
@@ -282,41 +283,30 @@ class DenseArm:
         Raises:
             StorageLocked: The database was locked for longer.
         """
-        space = None if everywhere else self._space
-        done = await self._in_batches(
-            space, limit=limit, wait_s=wait_s, until_s=until_s, progress=progress, of_cues=False
-        )
+        done = await self._in_batches(wanted, of_cues=False)
         if self.trouble is None:
-            await self._in_batches(space, limit=limit, wait_s=wait_s, until_s=until_s, of_cues=True)
+            await self._in_batches(replace(wanted, progress=None), of_cues=True)
         if self._replaces is not None and self.trouble is None:
             await self.take_over()
         return done
 
-    async def _in_batches(
-        self,
-        space: int | None,
-        *,
-        limit: int | None,
-        wait_s: float | None,
-        until_s: float | None,
-        of_cues: bool,
-        progress: Callable[[int], None] = lambda _: None,
-    ) -> int:
+    async def _in_batches(self, wanted: Fill, *, of_cues: bool) -> int:
         """Take batches and make their vectors until nothing is left, or it is time; returns the number of memories."""
-        done, waited_s = 0, 0.0
-        step, max_chars = (_BATCH, _BATCH_CHARS) if until_s is None else (_STEP, _STEP_CHARS)
+        done, waited_s, limit = 0, 0.0, wanted.limit
+        step = _BATCH if wanted.until_s is None else _STEP
         while limit is None or done < limit:
-            if until_s is not None and self._clock.monotonic_s() >= until_s:
+            if wanted.until_s is not None and self._clock.monotonic_s() >= wanted.until_s:
                 break
             most = step if limit is None else min(step, limit - done)
-            async with self._filling, self._taken(space, most, wait_s, max_chars, of_cues=of_cues) as taken:
+            async with self._filling, self._taken(wanted, most, of_cues=of_cues) as taken:
                 if taken.pieces and not await self._fill_batch(taken, of_cues=of_cues):
                     break
             if taken.pieces:
                 done, waited_s = done + len(taken.pieces), 0.0
-                progress(done)
+                if wanted.progress is not None:
+                    wanted.progress(done)
             elif (
-                until_s is None
+                wanted.until_s is None
                 and waited_s < _OTHERS_S
                 and await self._claims.is_held(self._work(of_cues=of_cues))
             ):
@@ -333,7 +323,7 @@ class DenseArm:
         await self.open()
         await self.fill()
         if self._replaces is not None and self.trouble is None:
-            await self.fill(everywhere=True)
+            await self.fill(Fill(everywhere=True))
         if not self._tidied and self.model is not None and self._replaces is None:
             self._tidied = True
             await self.drop_retired()
@@ -351,9 +341,7 @@ class DenseArm:
         return f"embed {'cues ' if of_cues else ''}{self.model}"
 
     @asynccontextmanager
-    async def _taken(
-        self, space: int | None, most: int, wait_s: float | None, max_chars: int, *, of_cues: bool
-    ) -> AsyncIterator[Taken[Vectorless]]:
+    async def _taken(self, wanted: Fill, most: int, *, of_cues: bool) -> AsyncIterator[Taken[Vectorless]]:
         """Claim memories without vectors, or with cues that have none, so that no other process embeds them too."""
         if self.model is None:
             # The first answer tells the dimension, which the model's record needs.
@@ -362,6 +350,7 @@ class DenseArm:
         if model is None:
             yield Taken()
             return
+        space = None if wanted.everywhere else self._space
 
         def find(connection: Connection, held: Collection[str]) -> list[Vectorless]:
             without = [int(rid) for rid in held]
@@ -372,13 +361,13 @@ class DenseArm:
                 space,
                 model,
                 limit=most,
-                max_chars=max_chars,
+                max_chars=_BATCH_CHARS if wanted.until_s is None else _STEP_CHARS,
                 without=without,
                 share=self._share,
             )
 
         async with self._claims.take(
-            self._work(of_cues=of_cues), find, name=lambda memory: str(memory.rid), wait_s=wait_s
+            self._work(of_cues=of_cues), find, name=lambda memory: str(memory.rid), wait_s=wanted.wait_s
         ) as taken:
             yield taken
 
@@ -422,11 +411,7 @@ class DenseArm:
         return True
 
     async def take_over(self) -> bool:
-        """Put this model in use if every memory in the database has its vectors.
-
-        Returns:
-            Whether it is in use.
-        """
+        """Put this model in use if every memory in the database has its vectors; returns whether it is."""
         model = self.model
         if model is None:
             return False
@@ -438,11 +423,7 @@ class DenseArm:
         return self._replaces is None
 
     async def drop_retired(self, *, at_once: bool = False) -> list[str]:
-        """Delete the vectors of models that have been out of use for a week, or `at_once` of all that are out of use.
-
-        Returns:
-            The names of these models.
-        """
+        """Delete the vectors of models out of use for a week, or `at_once` of all out of use; returns their names."""
         before = to_micros(self._clock.now()) + 1
         if not at_once:
             before -= _KEEP_RETIRED_MICROS

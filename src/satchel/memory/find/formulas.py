@@ -51,10 +51,8 @@ def boosts_of(
 def score_by_meaning(
     connection: Connection, space: int, cosines: Mapping[int, float], *, now: datetime, threshold: float
 ) -> list[Hit]:
-    """Score memories by seed-2's formula, best first.
-
-    `cosines` are those of the question and each memory's best passage, by rid. A memory's age is counted from when it
-    was said.
+    """Score memories by seed-2's formula, best first: by the cosines of the question and each one's best passage, by
+    rid, and by age since it was said.
     """
     # Importance multiplies by 5 / 3 at most, and recency by 1: what is lower than this can't clear the threshold.
     wanted = [rid for rid, cosine in cosines.items() if cosine >= threshold * 3 / 5]
@@ -79,11 +77,8 @@ def score_by_keywords(
     by_request: bool,
     visible: VisibleOf,
 ) -> list[Hit]:
-    """Score memories by seed-0's formula, best first; those that no keyword hits are left out.
-
-    A keyword hits where it stands inside a tag or inside the words, whatever the case.
-
-    Decay counts chat requests with `by_request`, else days.
+    """Score memories by seed-0's formula, best first, where a keyword stands inside a tag or the words, whatever the
+    case. Decay counts chat requests with `by_request`, else days.
     """
     seen = visible(connection)
     shown = [rid for rid in matching_rids(connection, space, CheckedFilters()) if seen.shows(rid)]

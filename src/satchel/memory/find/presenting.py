@@ -30,9 +30,7 @@ _PASSAGE_WORDS = 60
 
 def best_passage(content: str, stems: Sequence[int]) -> Passage | None:
     """The passage of a long text that has most of a question's stems, rare ones counting more; the first of several.
-
-    Returns:
-        None if the text is one passage.
+    None if the text is one passage.
     """
     parts = passages(content[:_MOST_READ_CHARS], words=_PASSAGE_WORDS, counts_bars=True)
     if len(parts) < 2:

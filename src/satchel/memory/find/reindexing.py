@@ -9,20 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from satchel.memory.find.embedding import DenseArm
+from satchel.memory.find.embedding import DenseArm, Fill
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reindexed:
-    """What was done.
-
-    Attributes:
-        embedder: The id of the embedder.
-        embedded: How many memories got vectors, of all users and scopes of the store.
-        left: How many still have none.
-        in_use: Whether searches go by this embedder's vectors now.
-        trouble: Why it stopped before the end, or None.
-        dropped: The embedders whose old vectors were removed.
+    """What was done in all users' spaces: how many memories got vectors, how many have none, whether searches go by
+    them, why it stopped before the end, and the embedders whose old vectors were removed.
     """
 
     embedder: str
@@ -37,9 +30,8 @@ async def reindex(dense: DenseArm, *, drop_old: bool, progress: Callable[[int, i
     """Give every memory of a database vectors of an embedder, and put it in use."""
     await dense.open()
     total = await dense.pending(everywhere=True)
-    embedded = await dense.fill(
-        everywhere=True, progress=lambda done: progress(done, max(total, done)), fetch=True
-    )
+    wanted = Fill(everywhere=True, progress=lambda done: progress(done, max(total, done)), fetch=True)
+    embedded = await dense.fill(wanted)
     in_use = await dense.take_over()
     dropped = await dense.drop_retired(at_once=drop_old) if in_use else []
     return Reindexed(

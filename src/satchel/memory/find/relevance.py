@@ -35,11 +35,8 @@ def examples_hash() -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RelevanceGate:
-    """A classifier of messages, and the range of cosines, for one embedder.
-
-    Attributes:
-        weights: Shape (d,). With `bias`, a ridge regression from an example's vector to +1 (memory can help) or -1.
-        mean: The mean of the cosines between two examples; `deviation` is their standard deviation.
+    """A classifier of messages for one embedder: with the bias, a ridge regression, shape (d,), from an example's
+    vector to +1 (memory can help) or -1; and mean and standard deviation of the cosines between two examples.
     """
 
     weights: Floats

@@ -210,11 +210,9 @@ class Search:
     async def _found(
         self, query: str, *, limit: int, mode: Mode, visible: VisibleOf
     ) -> tuple[Sequence[tuple[Ranked, MemoryRecord]], tuple[ParsedQuestion, AskedWith | None]]:
-        """Find memories in what `candidates` took in last: the caller has refreshed them. What was forgotten meanwhile
-        is left out. In the mode "hybrid", importance, recency and priority move scores by a tenth each.
-
-        Returns:
-            What was found, best first; and the query as it was asked.
+        """Find memories, best first, in what `candidates` took in last, without what was forgotten meanwhile; returns
+        also the query as it was asked. In the mode "hybrid", importance, recency and priority move scores by a tenth
+        each.
         """
         space = self._space
         question, asked = await self._asked(query, mode)

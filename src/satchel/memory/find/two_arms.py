@@ -8,7 +8,7 @@ the background waits until it is fetched. docs/decisions/0036-two-embedders.md h
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -17,7 +17,7 @@ import numpy as np
 from satchel.memory.find.candidates import vector_rows
 from satchel.memory.find.candidates.vector_rows import Share
 from satchel.memory.find.candidates.vectors import Scale, Second
-from satchel.memory.find.embedding import DenseArm
+from satchel.memory.find.embedding import EVERYTHING, DenseArm, Fill
 from satchel.memory.find.question import AskedWith
 from satchel.memory.store import repository
 from satchel.memory.text.languages import CODES, language_of, numbers_of
@@ -242,36 +242,23 @@ class TwoArms(DenseArm):
 
     # Embedding what is stored.
 
-    async def fill(
-        self,
-        *,
-        limit: int | None = None,
-        everywhere: bool = False,
-        progress: Callable[[int], None] = lambda _: None,
-        wait_s: float | None = None,
-        until_s: float | None = None,
-        fetch: bool = False,
-    ) -> int:
+    async def fill(self, wanted: Fill = EVERYTHING) -> int:
         """See `DenseArm.fill`."""
-        done = await super().fill(
-            limit=limit, everywhere=everywhere, progress=progress, wait_s=wait_s, until_s=until_s
-        )
+        done, limit, progress = await super().fill(wanted), wanted.limit, wanted.progress
         if limit is not None and done >= limit:
             return done
         second = self._second
-        if self.model is None or not (fetch or second.is_here):
+        if self.model is None or not (wanted.fetch or second.is_here):
             return done
-        if not await second.is_needed(everywhere=everywhere):
+        if not await second.is_needed(everywhere=wanted.everywhere):
             return done
         second.instead_of(self.model)
-        first = done
-        done += await second.fill(
+        left = replace(
+            wanted,
             limit=None if limit is None else limit - done,
-            everywhere=everywhere,
-            progress=lambda more: progress(first + more),
-            wait_s=wait_s,
-            until_s=until_s,
+            progress=None if progress is None else lambda more: progress(done + more),
         )
+        done += await second.fill(left)
         if second.model is not None and self._scale is None:
             await self._match_scales()
         return done
@@ -279,7 +266,7 @@ class TwoArms(DenseArm):
     async def keep_up(self) -> None:
         """See `DenseArm.keep_up`; the second embedder is fetched if a memory waits for it."""
         await super().keep_up()
-        await self.fill(fetch=True)
+        await self.fill(Fill(fetch=True))
 
     async def pending(self, *, everywhere: bool = False) -> int:
         """See `DenseArm.pending`."""

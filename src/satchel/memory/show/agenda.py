@@ -68,14 +68,9 @@ _TOLD_SHARE: Final = 0.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgendaLine(StandingLine):
-    """One line of the agenda.
-
-    Attributes:
-        first: The day it happens, or the first of its days; `last` is the last.
-        days: The same with their weekdays, as "Thu 2026-11-26", after `lead`.
-        doubt: Why it may not take place, as ", perhaps called off"; "" where nobody said so.
-        lead: "by " for a deadline, "until " for what goes on already, or "".
-        more: What else is said about the same thing on the same day, with the words.
+    """One line of the agenda: its first and last day, the same with weekdays, after "by " for a deadline or "until "
+    for what goes on already; why it may not take place (", perhaps called off"); and what else is said about the same
+    thing on the same day, with the words.
     """
 
     first: date
@@ -108,11 +103,7 @@ class AgendaLine(StandingLine):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Agenda(Standing[AgendaLine]):
-    """What happens in the next days, soonest first; its `text` says so where nothing is known.
-
-    Attributes:
-        day: The first of the eight days.
-    """
+    """What happens in eight days from `day`, soonest first; its `text` says so where nothing is known."""
 
     day: date
 
@@ -123,7 +114,9 @@ class Agenda(Standing[AgendaLine]):
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """An appointment on its next day; `lead` stands before it: "by ", "until " or ""."""
+    """An appointment on its next day, and the telling words of it, without those of its days; `lead` stands before it:
+    "by ", "until " or "".
+    """
 
     found: Appointment
     first: date
@@ -263,26 +256,23 @@ def _composed(
 
 def _entry(found: Appointment, today: date, last: date) -> _Entry | None:
     """An appointment on its next day, or None where that is none of these days."""
+    begins, ends, lead = found.first, found.last, ""
+    kind = "" if found.memory.time is None else found.memory.time.kind
     if found.yearly:
-        day = _next_of(found.yearly, today)
-        return _Entry(found, day, day, _stems(found)) if day <= last else None
-    if found.every:
+        begins = ends = _next_of(found.yearly, today)
+    elif found.every:
         days = (today + timedelta(days=number) for number in range((last - today).days + 1))
-        round = next((day for day in days if found.every in statement_rows.rounds_of(day)), None)
-        return None if round is None else _Entry(found, round, round, _stems(found))
-    if found.first is None or found.last is None or found.last < today or found.first > last:
+        begins = ends = next((day for day in days if found.every in statement_rows.rounds_of(day)), None)
+    if begins is None or ends is None or ends < today or begins > last:
         return None
-    time = found.memory.time
-    if time is not None and time.kind == "deadline":
-        return _Entry(found, found.last, found.last, _stems(found), lead="by ")
-    if time is not None and time.kind == "period" and found.first < today:
+    if kind == "deadline":
+        begins, lead = ends, "by "
+    elif kind == "period" and begins < today:
         # It goes on; that it ends these days is worth a line.
-        return (
-            _Entry(found, found.last, found.last, _stems(found), lead="until ")
-            if found.last <= last
-            else None
-        )
-    return _Entry(found, found.first, found.last, _stems(found))
+        if ends > last:
+            return None
+        begins, lead = ends, "until "
+    return _Entry(found, begins, ends, frozenset(lexicon.stems_of(without_days(found.words))), lead=lead)
 
 
 def _is_over(entry: _Entry, now: datetime) -> bool:
@@ -315,11 +305,6 @@ def _next_of(yearly: int, today: date) -> date:
     return this_year if this_year >= today else next_year
 
 
-def _stems(found: Appointment) -> frozenset[int]:
-    """The telling words of what is said, without those of its days."""
-    return frozenset(lexicon.stems_of(without_days(found.words)))
-
-
 def _shares(one: frozenset[int], other: frozenset[int], share: float) -> bool:
     shared = len(one & other)
     return shared > 0 and shared >= share * min(len(one), len(other))
@@ -337,7 +322,7 @@ def _called_off(entries: Sequence[_Entry], changes: Sequence[Appointment]) -> di
     """
     found: dict[int, tuple[str, str]] = {}
     for change in reversed(changes):  # What was moved first can be called off next.
-        words = _stems(change) - _WORDS_OF_CHANGE
+        words = frozenset(lexicon.stems_of(without_days(change.words))) - _WORDS_OF_CHANGE
         # The day alone tells too: "Thursday is off".
         is_day_alone = change.change == "cancelled" and change.first is not None and not words
         meant = {

@@ -175,10 +175,8 @@ def line_features(
     message: Floats | None,
     need: float,
 ) -> dict[str, Any]:
-    """Measure each candidate: arrays of shape (n,) by name, see `LINE_FEATURES`.
-
-    `records` are the memories of the evidence, in its order; `message` is the message's vector, and `need` by
-    `need_of`.
+    """Measure the memories of the evidence: arrays of shape (n,) by name, see `LINE_FEATURES`. `message` is the
+    message's vector, and `need` by `need_of`.
     """
     found: dict[str, Any] = {
         "words": np.minimum(evidence.words, _MOST_WORDS) / 10,
@@ -215,20 +213,19 @@ def _best_of_turn(values: Any, records: Sequence[MemoryRecord]) -> Any:
     """For each memory, its value or the greatest of what it comes from: of a fact its turn, of the user's turn its
     facts. An answer has its own alone: "Noted." says nothing of what it answers.
     """
-    best: dict[tuple[str, int | None, bool], float] = {}
-    keys: list[tuple[str, int | None, bool] | None] = []
+    best: dict[object, float] = {}
     for record, value in zip(records, values.tolist(), strict=True):
-        is_fact = record.kind != "episode"
-        if record.source.session is None or is_assistants(record):
-            keys.append(None)
-            continue
-        keys.append((record.source.session, record.source.turn, not is_fact))
-        own = (record.source.session, record.source.turn, is_fact)
-        best[own] = max(value, best.get(own, value))
+        if record.source.session is not None and not is_assistants(record):
+            own = (record.source.session, record.source.turn, record.kind == "episode")
+            best[own] = max(value, best.get(own, value))
     return np.array(
         [
-            value if key is None else max(value, best.get(key, value))
-            for key, value in zip(keys, values.tolist(), strict=True)
+            value
+            if is_assistants(record)
+            else max(
+                value, best.get((record.source.session, record.source.turn, record.kind != "episode"), value)
+            )
+            for record, value in zip(records, values.tolist(), strict=True)
         ]
     )
 

@@ -48,10 +48,8 @@ async def follow(
     visible: VisibleOf,
     likely: float,
 ) -> dict[str, list[Hit]]:
-    """Find what the values of some statements lead to, by the ids of these, nearest first.
-
-    `vectors`, shape (q, d), are those of the question; `found` is shown already, the surest first; `likely` is the
-    least cosine that says anything.
+    """Find what the values of some statements lead to, by the ids of these, nearest first. `vectors`, (q, d), are the
+    question's; `found` is shown already, the surest first; a cosine from `likely` on says something.
     """
 
     async def said_of(name: Sequence[int], having: Collection[int]) -> list[Hit]:

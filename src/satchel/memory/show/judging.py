@@ -47,11 +47,8 @@ array of the numbers of the memories that are needed, most needed first, such as
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement:
-    """What a model chose.
-
-    Attributes:
-        chosen: Places in the memories that it was shown, most needed first; None if it gave no usable answer in time.
-        cost: Of the call, estimated if it was late; nothing if it failed.
+    """Which places in the memories a model chose, most needed first, None without a usable answer in time; and its
+    cost, estimated if it was late.
     """
 
     chosen: tuple[int, ...] | None

@@ -67,12 +67,7 @@ _MOST_OF_ONE: Final = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfileLine(StandingLine):
-    """One line of the profile.
-
-    Attributes:
-        why: Why it is in the profile, in words.
-        section: One of `statements.SECTIONS`, or "lately".
-    """
+    """One line of the profile: why it is there, and its section, of `statements.SECTIONS` or "lately"."""
 
     why: str
     section: str

@@ -26,10 +26,7 @@ every memory had the sphere that it is most like, needed falls by .007 there, an
 
 
 def opened_by(table: Associations, message: Floats) -> frozenset[str]:
-    """The spheres that a message opens, by the topics of a table.
-
-    The message has shape (d,), unit length.
-    """
+    """The spheres that a message, a unit vector of shape (d,), opens, by the topics of a table."""
     cosines = table.topics @ message
     near: dict[str, float] = {}
     for name, cosine in zip(table.spheres, cosines.tolist(), strict=True):

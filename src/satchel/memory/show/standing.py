@@ -11,14 +11,7 @@ from satchel.plain import as_json
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StandingLine:
-    """One line.
-
-    Attributes:
-        memory: What it comes from.
-        words: What is shown of it.
-        text: The line as the model sees it, without its end.
-        tokens: Of the line, estimated.
-    """
+    """One line: what of its memory is shown, and the line as the model sees it, without its end."""
 
     memory: MemoryRecord
     words: str
@@ -50,14 +43,7 @@ LineT = TypeVar("LineT", bound=StandingLine)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing(Generic[LineT]):
-    """Lines in a marked block.
-
-    Attributes:
-        text: The block.
-        memories: Its lines, in order.
-        tokens: Of `text`, estimated.
-        left_out: What came near, each with the reason why it is not in it.
-    """
+    """Lines in a marked block, and what came near, each with the reason why it is not in it."""
 
     text: str = ""
     memories: tuple[LineT, ...] = ()

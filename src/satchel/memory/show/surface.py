@@ -103,11 +103,8 @@ class SurfaceResult(Recall):
 
 @dataclass(slots=True)
 class ChosenLine:
-    """A memory on its way to a model.
-
-    Attributes:
-        at: Its place in what was weighed; of a later memory that stands before an earlier one, that of the earlier.
-        why_not: Why it is not shown; "" while it may be.
+    """A memory on its way to a model; `why_not` is "" while it may be shown. `at` is its place in what was weighed, and
+    that of the earlier one for what stands before an earlier one.
     """
 
     at: int
@@ -122,12 +119,7 @@ def may_stand(lines: Sequence[ChosenLine]) -> Iterator[ChosenLine]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Asked:
-    """What is asked for.
-
-    Attributes:
-        texts: The last messages, oldest first; `message` is the last of them.
-        with_past: Whether what is over is told too.
-    """
+    """The last messages, oldest first, and whether what is over is told too."""
 
     texts: Sequence[str]
     showing: Showing
@@ -484,10 +476,8 @@ class Surface:
 def choose(
     weighed: Weighed, weights: NeedWeights, *, at_least: float, limit: int
 ) -> tuple[Any, list[ChosenLine]]:
-    """Choose what to show of what was weighed.
-
-    Returns:
-        How sure each is, shape (n,); and those that are sure enough, surest first, some with the reason why not.
+    """Choose what to show: how sure each memory is, shape (n,); and those that are sure enough, surest first, some with
+    the reason why not.
     """
     sure = sureness(weights, weighed.features, text=weighed.text, need=weighed.need)
     for newest, older in weighed.kinds.items():
@@ -525,14 +515,9 @@ def _leave_out_doubled(lines: Sequence[ChosenLine], weighed: Weighed, *, limit: 
 def with_later(
     lines: Sequence[ChosenLine], weighed: Weighed, *, there: Collection[str] = ()
 ) -> list[ChosenLine]:
-    """Put what took the place of a memory, or may have taken it, before it, so that an old value never stands alone.
-
-    A turn whose fact was superseded is left out where the later one can't be shown beside it.
-
-    The lines stand surest first; `there` are the ids of what the model has before it already.
-
-    Returns:
-        What may be shown, each memory once, and behind it what is left out.
+    """Put what took the place of a memory, or may have, before it, so that an old value never stands alone; a turn
+    whose fact was superseded is left out where the later one can't be shown beside it. `there` are the ids of what is
+    before the model already. Returns what may be shown, surest first, each memory once, and behind it what is left out.
     """
     shown: dict[str, ChosenLine] = {}
     for line in may_stand(lines):

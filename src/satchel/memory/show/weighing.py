@@ -89,10 +89,7 @@ class Weighed:
 
 
 async def weigh(space: Space, texts: Sequence[str], visible: VisibleOf) -> Weighed | None:
-    """Measure the memories that may be worth showing before a message; None where there are none.
-
-    `texts` were said last, oldest first; the last is the message.
-    """
+    """Measure what may be worth showing before the last of `texts`; None where there are no memories."""
     if space.dense is not None:
         await space.dense.open()
     if not space.candidates.contents.count:
@@ -162,15 +159,16 @@ async def _weigh(
         told = [record.source.session in sessions for record in records]
         need = need_of(text, shipped_weights(with_vectors=gate is not None).need)
         message = None if vectors is None else vectors[0]
-        features = line_features(evidence.some(kept), records, gate=gate, message=message, need=need)
+        said = evidence.some(kept)
+        features = line_features(said, records, gate=gate, message=message, need=need)
         return Weighed(
             text=text,
             need=need,
             question=question,
             records=records,
             features=features | {"told": np.array(told, dtype=bool)},
-            alike=evidence.alike[np.ix_(kept, kept)],
-            passages=evidence.passages[kept],
+            alike=said.alike,
+            passages=said.passages,
             later=[graph.successors(later.get(rids[at], {}), by_rid) for at in kept.tolist()],
             outdated=[rids[at] in outdated for at in kept.tolist()],
             told=told,

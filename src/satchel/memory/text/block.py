@@ -143,14 +143,9 @@ def block_of(
     limit: int,
     best: Mapping[str, int] = MappingProxyType({}),
 ) -> Context:
-    """Put hits into one block, best first, restatements once, within a budget.
-
-    Behind each hit stand the values of `Hit.before`. `budget_tokens` is of the block, frame included, and `limit` the
-    most lines. `best` says by id which passage of a long memory is shown; of others, it is the one with most of
-    `stems`, those of the message.
-
-    Returns:
-        The same bytes for the same hits; an empty context where nothing fits.
+    """Put hits into one block, best first, restatements once, within a budget of tokens and `limit` lines; empty where
+    nothing fits. Behind each hit stand the values of `Hit.before`. `best` says by id which passage of a long memory is
+    shown; of others, it is the one with most of `stems`, those of the message.
     """
     stems = tuple(stems)
     left = budget_tokens - estimate_tokens(HEAD + CLOSE)

@@ -7,7 +7,6 @@ and the user may say more, and the user may lift it. It needs neither numpy nor 
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections import defaultdict
 from collections.abc import Iterable
 from functools import cache, lru_cache
@@ -16,7 +15,7 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 from satchel.memory.data_files import read_lines
 from satchel.memory.records import OWN_SPEAKERS, Discretion, Kind, Trust
 from satchel.memory.text.languages import ENGLISH, function_words, language_of
-from satchel.memory.text.lexicon import commonness, stems_of
+from satchel.memory.text.lexicon import commonness, plain, stems_of
 
 GUEST: Final = "guest"
 """The speaker of what was said while somebody other than the user wrote."""
@@ -151,12 +150,9 @@ def announced(texts: Iterable[str]) -> list[DiscretionWish]:
 
 
 def named_in(name: str, content: str) -> Whose:
-    """Whose name it is, by a fact, which begins with its subject ("Heike (wife): seasick") and calls the user "User".
-
-    `name` is in lower case, without accents.
-
-    Returns:
-        "own" if the user is called so ("User: Jörn, 67"), "other" if a fact about somebody else has the name.
+    """Whose name (in lower case, without accents) it is by a fact, which begins with its subject ("Heike (wife):
+    seasick") and calls the user "User": "own" if the user is called so ("User: Jörn, 67"), "other" if a fact about
+    somebody else has it.
     """
     subject, colon, rest = content.replace("\uff1a", ":").partition(":")
     words = [word for word in _WORD.findall(_plain(subject)) if word != "the"]
@@ -227,10 +223,10 @@ def telling_words(text: str) -> set[int]:
 
 
 def _kind_of(sentence: str) -> WishKind | None:
-    plain = _plain(sentence)
+    text = _plain(sentence)
     # "This is confidential" is nobody's name.
     order = sorted(_ORDER, key=_BY_NAME.__contains__)
-    return next((kind for kind in order if _forms()[kind].search(plain)), None)
+    return next((kind for kind in order if _forms()[kind].search(text)), None)
 
 
 def _name_in(sentence: str, kind: WishKind) -> str:
@@ -240,8 +236,7 @@ def _name_in(sentence: str, kind: WishKind) -> str:
 
 def _plain(text: str) -> str:
     """The text in lower case, without accents, with straight apostrophes, and "holaaa" as "hola"."""
-    text = _STRETCHED.sub(r"\1", text.lower().replace("’", "'").replace("‘", "'"))
-    return "".join(char for char in unicodedata.normalize("NFKD", text) if not unicodedata.combining(char))
+    return plain(_STRETCHED.sub(r"\1", text.lower().replace("’", "'").replace("‘", "'")))
 
 
 @cache

@@ -64,7 +64,8 @@ docs/decisions/0124-parts-of-compounds.md has the figures."""
 _stemmer = Stemmer.Stemmer("porter")
 
 
-def _plain(text: str) -> str:
+def plain(text: str) -> str:
+    """A text in lower case, without accents."""
     if text.isascii():
         return text.lower()
     folded = unicodedata.normalize("NFKD", text.lower())
@@ -79,11 +80,11 @@ def _identifier_parts(text: str) -> Iterator[str]:
 
 def words_of(text: str) -> list[str]:
     """The words of a text in lower case, without accents; pairs of characters in scripts without spaces."""
-    plain = _plain(text)
-    if plain.isascii() or not _UNSPACED.search(plain):
-        return _WORD.findall(plain)
+    text = plain(text)
+    if text.isascii() or not _UNSPACED.search(text):
+        return _WORD.findall(text)
     words: list[str] = []
-    for word in _WORD.findall(plain):
+    for word in _WORD.findall(text):
         at = 0
         for run in _UNSPACED.finditer(word):
             if run.start() > at:
@@ -140,7 +141,7 @@ def _parts_of(word: str) -> Iterator[str]:
 
 @cache
 def _joining() -> frozenset[str]:
-    return frozenset(map(_plain, function_words()))
+    return frozenset(map(plain, function_words()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,10 +181,7 @@ def question_spans(text: str) -> list[tuple[int, int]]:
 
 
 def read_text(text: str, extra: Iterable[str] = ()) -> WordList:
-    """Index a text.
-
-    `extra` are texts by which it can be found too: its tags.
-    """
+    """Index a text; `extra` are texts by which it can be found too, its tags."""
     import numpy as np  # noqa: PLC0415
 
     words = words_of(text)

@@ -30,12 +30,7 @@ _SUBJECT: Final = re.compile(r"([^\W\d_][\w-]*(?: [^\W\d_][\w-]*)?)(?: \([^)]*\)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundName:
-    """A name.
-
-    Attributes:
-        count: How many of the counted texts have it.
-        is_place: Most often, a word such as "in" stands before it.
-    """
+    """A name, how many of the counted texts have it, and whether a word such as "in" mostly stands before it."""
 
     name: str
     count: int

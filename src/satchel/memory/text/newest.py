@@ -34,12 +34,7 @@ _ASKS: Final = re.compile(r"[?？]")
 
 
 class Attribute(NamedTuple):
-    """What one statement says.
-
-    Attributes:
-        of: All of it but the value, in a form that is equal for equal attributes.
-        value: The value, as it stands there.
-    """
+    """What one statement says: a value, and all but that in a form that is equal for equal attributes."""
 
     of: tuple[str, ...]
     value: str

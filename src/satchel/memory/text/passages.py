@@ -21,12 +21,8 @@ _SENTENCE_END = re.compile(r"(?<=[.!?])\s+|\n+")
 
 
 def passages(text: str, *, words: int = PASSAGE_WORDS, counts_bars: bool = False) -> list[str]:
-    """Split at the ends of sentences into passages of about `words` words. A short text stays whole.
-
-    The bars between a table's cells count as words where a passage is to be short, and not where it is embedded.
-
-    Returns:
-        At least one passage and at most `MAX_PASSAGES`, in order.
+    """Split at the ends of sentences into at most `MAX_PASSAGES` passages of about `words` words; a short text stays
+    whole. The bars between a table's cells count as words where a passage is to be short, and not where it is embedded.
     """
 
     def bars(part: str) -> int:

@@ -136,12 +136,8 @@ def timed_statements(text: str, time: FactTime) -> tuple[Statement, ...]:
 
 
 def read_statements(text: str, said_at: datetime, *, is_own: bool, locale: str = "") -> tuple[Statement, ...]:
-    """Read a text.
-
-    `is_own`: the user said it, word for word; only then is it judged whether it lasts.
-
-    Returns:
-        The sentences that most likely last, the likeliest first; then the days, in the order of the text.
+    """Read a text: the sentences that most likely last, the likeliest first, which only what the user said word for
+    word (`is_own`) is judged for; then its days, in order.
     """
     text = text[:_READ_CHARS]
     found: list[Statement] = []

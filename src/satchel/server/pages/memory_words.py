@@ -36,9 +36,8 @@ _SIGNALS: Final = {
     "session": "its conversation",
     "speaker": "speaker",
     "date": "its date",
-    "quoted": "the quoted words",
 }
-"""The parts of a score (`candidates.weights.SIGNALS`), as pages call them."""
+"""The parts of a score (`candidates.weights.WEIGHTS`), as pages call them."""
 _FACTORS: Final = ("importance", "recency", "priority")
 _MOST_REASONS: Final = 3
 _LEAST: Final = 0.005

@@ -35,14 +35,8 @@ FactorsOf = Callable[["Connection", Sequence[int]], Mapping[int, Sequence[float]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contents:
-    """What the arrays of a space hold.
-
-    Attributes:
-        changed: The change up to which it is complete.
-        count: The number of memories; `embedded` is how many of them have a vector of a model in use.
-        cues_waiting: The number of memories with cues that have no vectors yet.
-        model: The id of the embedding model whose vectors it compares, or None.
-        speakers: The speakers of the space and their numbers.
+    """What the arrays of a space hold, complete up to a change: how many memories, how many of them have a vector or
+    cues without vectors, of which model, and the numbers of the speakers.
     """
 
     changed: int = 0
@@ -150,13 +144,9 @@ class Candidates:
         visible: VisibleOf,
         factors: FactorsOf | None,
     ) -> T:
-        """Find the memories that fit a question, best first.
-
-        Both arms give candidates, lexical and dense, and so do the neighbours of the best; what `visible` hides is
-        never one of them.
-
-        `visible` reads which memories may be found, `factors` what scores are multiplied by before the order is final,
-        and `then` what is wanted of what was found, which `find` returns. `asked` is None where no embedder serves.
+        """Find the memories that fit a question, best first, among those that `visible` reads. Scores are multiplied by
+        `factors` before the order is final, and `then` reads what is wanted of what was found. `asked` is None where no
+        embedder serves.
         """
         index = await self._loaded()
         vector, tokens = (None, None) if asked is None else asked
@@ -186,10 +176,8 @@ class Candidates:
         then: Callable[[Connection, Evidence | None], T],
         visible: VisibleOf,
     ) -> T:
-        """Measure what speaks for showing memories before a message.
-
-        Each way of finding memories (words, meaning, cues, associations) names `each` of them. `then` reads what it
-        takes of what was measured, in the same visit to the store; that is None where there are no memories.
+        """Measure what speaks for showing memories before a message, `each` of each way of finding them. `then` reads
+        what it takes of that, None where there are no memories, in the same visit to the store.
         """
         index = await self._loaded()
         read = self._backend.read_blocking

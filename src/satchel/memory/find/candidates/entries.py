@@ -6,8 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from satchel.memory.find.candidates.arrays import Floats, Ints
-from satchel.memory.find.candidates.columns import Column
+from satchel.memory.find.candidates.arrays import Column, Floats, Ints
 from satchel.memory.text.lexicon import ASKED
 
 _MAX_STEMS = 4096
@@ -55,10 +54,7 @@ class Entries:
         self._known.clear()
 
     def postings(self, stem: int, alive: Any) -> Postings:
-        """The living rows that have a stem.
-
-        `alive` says which rows are alive, shape (rows,), bool.
-        """
+        """The living rows that have a stem; `alive` says which live, shape (rows,), bool."""
         known, seen = self._known.get(stem, (None, 0))
         if known is None or seen < len(self._stem):
             # A scan takes 0.6 ms for two million entries, and leaves nothing to sort or to keep in order.

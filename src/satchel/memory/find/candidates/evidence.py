@@ -28,14 +28,9 @@ _MOST_STEMS = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparedMessage:
-    """A message as it is compared.
-
-    Attributes:
-        stems: Its different stems.
-        vectors: Shape (q, d), unit rows: the message, the message after what was said before it, and its parts.
-            None where no embedder serves.
-        calls: What the message calls for beyond its words; None where no table of associations serves.
-        likely: The least cosine with a topic that says anything.
+    """A message as it is compared: its different stems; unit rows, shape (q, d), of it, of it after what was said
+    before, and of its parts, None without an embedder; what it calls for beyond its words, None without a table; and
+    the least cosine with a topic that says anything.
     """
 
     stems: Sequence[int]
@@ -84,10 +79,7 @@ class Evidence(NamedTuple):
 
 
 def gather(index: Index, asked: ComparedMessage, *, only: Any = None, each: int) -> Evidence | None:
-    """Measure the memories that may be worth showing; None where there are none.
-
-    `only` says which rows may be shown, shape (rows,), bool; each arm names `each` candidates.
-    """
+    """Measure what may be worth showing, `each` memories of each arm among the rows in `only`; None without any."""
     visible = index["alive"] if only is None else index["alive"] & only
     cosines = _all_cosines(index, asked.vectors)
     if len(cosines):

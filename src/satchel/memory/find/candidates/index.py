@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from satchel.memory.find.candidates.arrays import Floats, Ints, Matrix, distinct, is_in
-from satchel.memory.find.candidates.columns import Column
+from satchel.memory.find.candidates.arrays import Column, Floats, Ints, Matrix, distinct, is_in
 from satchel.memory.find.candidates.entries import Entries, Postings
 from satchel.memory.find.candidates.sittings import label_of, seat
 from satchel.memory.find.candidates.tokens import Bag, unpack
@@ -63,12 +62,7 @@ _COLUMNS: Mapping[str, Any] = {
 
 
 class StemScores(NamedTuple):
-    """What a stem adds to the scores of rows.
-
-    Attributes:
-        rows: Their numbers, or a slice of all.
-        scores: float32, shape of the rows.
-    """
+    """What a stem adds to the scores of rows, which are numbers or a slice of all."""
 
     rows: Any
     scores: Floats

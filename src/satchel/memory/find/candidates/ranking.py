@@ -68,14 +68,8 @@ _BEST_OF_SESSION = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ranked:
-    """One memory in a ranking.
-
-    Attributes:
-        score: 0 to 1 before factors.
-        shares_word: Whether it contains a stem of the question.
-        cosine: Of its best passage and the question; None if it has no vector.
-        cue: Of its best cue and the question; 0 if it has none.
-        signals: The components of `score`.
+    """One memory in a ranking; `score` is 0 to 1 before factors, and the sum of `signals`. `cosine` is that of its best
+    passage, None without a vector, and `cue` that of its best cue, 0 without one.
     """
 
     rid: int

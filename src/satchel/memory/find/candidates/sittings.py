@@ -22,12 +22,7 @@ _LABEL = re.compile(r"\s*(?:\[[^\]\n]{1,40}\]\s*)?([^\W\d_][\w.'’-]*(?: [^\W\d
 
 
 class Sittings(NamedTuple):
-    """Who sat together, row by row; -1 where there is none.
-
-    Attributes:
-        number: Of each row's sitting.
-        before: The row before it in its sitting; `after` the one after it.
-    """
+    """Of each row the number of its sitting, and the rows before and after it there; -1 where there is none."""
 
     number: Ints
     before: Ints

@@ -44,12 +44,8 @@ _WORD = re.compile(r"[^\W_]+")
 
 
 class Bag(NamedTuple):
-    """The tokens of a memory.
-
-    Attributes:
-        counts: The number of tokens of each passage, at least 1.
-        asks: A byte for each token: 1 if it is in a question.
-        vectors: The vectors as int8, row by row.
+    """The tokens of a memory: how many each passage has (at least 1), for each a byte that is 1 in a question, and the
+    vectors as int8, row by row.
     """
 
     counts: Sequence[int]
@@ -110,12 +106,7 @@ def unpack(packed: bytes) -> Bag:
 
 
 class QuestionTokens(NamedTuple):
-    """The tokens of a question.
-
-    Attributes:
-        vectors: Shape (n, d), unit rows.
-        weights: Shape (n,), with the sum 1.
-    """
+    """The tokens of a question: unit rows, (n, d), and weights, (n,), with the sum 1."""
 
     vectors: Matrix
     weights: Floats
@@ -157,13 +148,8 @@ def weigh(text: str, tokens: TokenVectors, rarity: Callable[[int], float]) -> Qu
 
 
 class Match(NamedTuple):
-    """How well each memory matches the tokens of a question, shape (n,); 0 for no match, 1 for identical tokens.
-
-    Attributes:
-        match: Against the memory's statements, its own questions, which count half, and the questions in the previous
-            turn.
-        asked: Against the questions in the previous turn.
-        known: Whether the tokens of the memory are known, bool.
+    """How well each memory matches a question, (n,), 0 to 1: by its statements, its own questions, which count half,
+    and those of the turn before; by the latter alone (`asked`); and whether its tokens are `known`.
     """
 
     match: Floats

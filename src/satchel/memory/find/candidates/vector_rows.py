@@ -23,12 +23,7 @@ from satchel.storage import Prepared
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelRow:
-    """What a store knows of an embedding model.
-
-    Attributes:
-        dimension: Of the vectors that are stored.
-        replaces: The name of the model that is in use while this one is built up, or None where this one is.
-    """
+    """What a store knows of an embedding model; `replaces` names the one in use while this one is built up."""
 
     id: int
     dimension: int
@@ -37,12 +32,8 @@ class ModelRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Share:
-    """Which memories a model gives vectors to: all, or some where two models divide them by language.
-
-    Attributes:
-        languages: The numbers of languages; see `languages.CODES`.
-        others: All languages but these.
-        instead_of: The model whose vectors a memory loses when it gets some of this one.
+    """Which memories a model gives vectors to: those in these languages (numbers of `languages.CODES`), or all
+    `others`. A memory loses its vectors of `instead_of` then.
     """
 
     languages: tuple[int, ...] = ()
@@ -100,11 +91,8 @@ def open_model(connection: Connection, name: str, dimension: int, at: int) -> Mo
 
 
 def activate_model(connection: Connection, model: int, at: int, share: Share) -> bool:
-    """Put a model in use in place of the one that was, once it has vectors of every memory of the database, or of its
-    share of them, and of all cues.
-
-    Returns:
-        Whether it is in use now.
+    """Put a model in use once it has vectors of its share of all memories of the database, and of all cues; returns
+    whether it is in use now.
     """
     if count_pending(connection, None, model, share) or pending_cues(connection, None, model, limit=1):
         return False
@@ -118,11 +106,7 @@ def activate_model(connection: Connection, model: int, at: int, share: Share) ->
 
 
 def drop_retired(connection: Connection, before: int) -> list[str]:
-    """Remove the models that were put aside before a time, with their vectors.
-
-    Returns:
-        Their names.
-    """
+    """Remove the models that were put aside before a time, with their vectors; returns their names."""
     old = connection.execute(
         select(models.c.id, models.c.name).where(models.c.state == "retired", models.c.retired_at < before)
     ).all()
@@ -287,12 +271,8 @@ def write_vectors(
     of_cues: bool = False,
     instead_of: int | None = None,
 ) -> bool:
-    """Keep vectors, for those memories that still say what was embedded and have none of the model yet.
-
-    The memories lose their vectors of the model `instead_of`, if there is one.
-
-    Returns:
-        Whether there is such a model; another process may have dropped it.
+    """Keep vectors, for those memories that still say what was embedded and have none of the model yet, in place of
+    those of `instead_of`. False where another process has dropped the model.
     """
     if not _MODEL.run(connection, {"model": model}):
         return False

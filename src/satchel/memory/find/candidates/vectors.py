@@ -8,18 +8,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from satchel.memory.find.candidates.arrays import STORED, Floats, Ints
-from satchel.memory.find.candidates.columns import Column
+from satchel.memory.find.candidates.arrays import STORED, Column, Floats, Ints
 from satchel.models.embedding import product
 
 
 class Cosines(NamedTuple):
-    """How near a query is to the vectors of a space, or m queries at once.
-
-    Attributes:
-        rows: The rows that have vectors; `counts` is how many each has.
-        best: The best cosine of each of these rows, shape (rows,) or (rows, m).
-        every: The cosine of every vector, shape (n,) or (n, m).
+    """How near a query, or m at once, is to the vectors of some rows: `counts` is how many each row has, `best` the
+    best of each, (rows,) or (rows, m), and `every` that of each vector, (n,) or (n, m).
     """
 
     rows: Ints
@@ -40,11 +35,8 @@ class Cosines(NamedTuple):
 
 
 class BestPassages(NamedTuple):
-    """The passage of each of n rows that is nearest to a query.
-
-    Attributes:
-        vectors: Shape (n, d); zeros where a row has no vector.
-        numbers: Shape (n,): which of the row's passages it is, from 0; -1 where there is none.
+    """Of each of n rows the passage that is nearest to a query: its vector, (n, d), zeros where there is none, and its
+    number in the row from 0, or -1.
     """
 
     vectors: Any
@@ -52,12 +44,8 @@ class BestPassages(NamedTuple):
 
 
 class Scale(NamedTuple):
-    """Translates the cosines of one model into those that another one gives to texts that are as near: piecewise linear
-    through points at which both are known.
-
-    Attributes:
-        given: Cosines of the one model, ascending, the first -1 and the last 1.
-        wanted: Those of the other.
+    """Translates cosines of one model into what another gives to texts as near: piecewise linear through points
+    `given`, ascending from -1 to 1, and `wanted`.
     """
 
     given: tuple[float, ...]
@@ -69,15 +57,9 @@ class Scale(NamedTuple):
 
 
 class Second(NamedTuple):
-    """The model of the rows in other languages, whose vectors stand beside those of the first.
-
-    A query that is compared with both has the vector of the first and then that of the second, and zeros where one of
-    them can't read it; the rows of that one are then not compared.
-
-    Attributes:
-        model: Its id in the database.
-        dimension: The length of its vectors.
-        scale: From its cosines to those of the first; None leaves them as they are.
+    """The model of the rows in other languages. A query that is compared with both has the vector of the first and then
+    that of this one, and zeros where one of them can't read it; the rows of that one are then not compared. `scale`
+    leads from its cosines to those of the first.
     """
 
     model: int

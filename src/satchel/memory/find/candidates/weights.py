@@ -1,4 +1,4 @@
-"""What each signal counts in the score of a memory.
+"""What each signal counts in the score of a memory; docs/concepts/retrieval.md explains each.
 
 Provenance: not fitted. What compares texts counts 1, and what only hints a fraction. They were chosen by looking at the
 development sets, and the figures hardly depend on them: docs/decisions/0035-ranking.md has what doubling, halving and
@@ -11,21 +11,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
-
-SIGNALS: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        "words": "words in common (BM25), those of the turns beside it counting less",
-        "meaning": "how far the cosine of its best passage stands out",
-        "match": "the question's tokens, found in it or in the question that it answers",
-        "asked": "the question's tokens, found in the question before alone",
-        "echo": "the question's words, found in the question before; only without tokens",
-        "cue": "how far the cosine of its best cue stands out",
-        "session": "the best of the same session",
-        "speaker": "said by the one whom the question names; where it names nobody, not by an assistant",
-        "date": "said on a day that the question names, or soon after",
-    }
-)
-"""The signals, in words."""
 
 WEIGHTS: Final[Mapping[str, float]] = MappingProxyType(
     {

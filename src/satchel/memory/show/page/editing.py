@@ -25,12 +25,7 @@ _MOST_LINES: Final = 300
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Edit:
-    """What the user changed.
-
-    Attributes:
-        added: The lines that are new or have other words, in their order, without facts.
-        removed: The lines that were there before and are not now.
-    """
+    """What the user changed: the lines that are new or have other words, without facts, and those that are gone."""
 
     added: tuple[PageLine, ...]
     removed: tuple[PageLine, ...]

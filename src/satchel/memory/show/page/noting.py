@@ -42,14 +42,9 @@ def note(
     budget_tokens: int,
     at: int,
 ) -> PageVersion | None:
-    """Take facts to the page in their own words, and others off it. Facts that nobody gave a place or no place, such as
-    those that were stored by hand, get one by their words while there is room.
-
-    `sections` are those of new facts by their ids, None for what need not stand there; `off` are the ids of facts that
-    leave the page. The user's own lines stay. `budget_tokens` is of the whole page.
-
-    Returns:
-        The version; None where nothing was changed.
+    """Take facts to the page in their own words, by the section of each id, None for none, and those of `off` off it;
+    the user's own lines stay. Facts that nobody gave a place or no place, such as those that were stored by hand, get
+    one by their words while the whole page has room. None where nothing changed.
     """
     base = newest(connection, space)
     before = base.lines if base is not None else ()

@@ -15,13 +15,7 @@ PAGE_TOKENS: Final = 1_200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShownLine(StandingLine):
-    """A line that is shown now.
-
-    Attributes:
-        section: One of `SECTIONS`.
-        until: The last day on which it is shown.
-        by: Who wrote it; "pin" for a pinned memory that no line stands on.
-    """
+    """A line that is shown now, until a day; `by` is "pin" for a pinned memory that no line stands on."""
 
     section: Section
     until: date | None
@@ -30,11 +24,7 @@ class ShownLine(StandingLine):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page(Standing[ShownLine]):
-    """The page as it is shown now.
-
-    Attributes:
-        version: The version that it is made of.
-    """
+    """The page as it is shown now, and the version that it is made of."""
 
     version: PageVersion
 

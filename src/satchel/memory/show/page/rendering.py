@@ -65,13 +65,9 @@ def rendered(
     granted: Collection[str] = (),
     ended: Mapping[str, MemoryRecord] = MappingProxyType({}),
 ) -> Page:
-    """Show a version.
-
-    Facts in `ended` stand once more, marked as over: a friend asks how it went, and knows what no longer binds.
-    `granted` are the spheres whose facts are shown; empty is all.
-
-    Returns:
-        The page, whose `left_out` says what is not shown and why.
+    """Show a version; `left_out` says what is not shown and why. Facts in `ended` stand once more, marked as over: a
+    friend asks how it went, and knows what no longer binds. `granted` are the spheres whose facts are shown; empty is
+    all.
     """
     left_out: list[tuple[ShownLine, str]] = []
     lines: list[ShownLine] = []

@@ -131,11 +131,10 @@ def find_spoken(text: str) -> Iterator[Secret]:
             text, match, match["what"], plain_too=match["what"].lower() not in ("key", "token")
         )
     for match in _BESIDE.finditer(text):
-        if is_random(match["value"].rstrip(PUNCTUATION_END)) and not _METHOD.match(match["value"]):
+        if not _METHOD.match(match["value"]):
             yield from _value_of(text, match, match["what"], plain_too=False)
     for match in _LOGIN.finditer(text):
-        if is_random(match["value"].rstrip(PUNCTUATION_END)):
-            yield from _value_of(text, match, "password", plain_too=False)
+        yield from _value_of(text, match, "password", plain_too=False)
     for pattern, group in ((_AS, "value"), (_CHANGED, "old"), (_CHANGED, "value")):
         for match in pattern.finditer(text):
             value = (match[group] or "").rstrip(PUNCTUATION_END)

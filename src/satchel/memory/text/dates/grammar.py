@@ -26,7 +26,6 @@ from __future__ import annotations
 
 import re
 import tomllib
-import unicodedata
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache, cached_property, lru_cache
@@ -34,6 +33,7 @@ from importlib.resources import files
 from typing import Any, Final, NamedTuple
 
 from satchel.memory.text.dates.spans import NO_PHRASE
+from satchel.memory.text.lexicon import plain
 
 LANGUAGES: Final = ("en", "de", "es", "fr", "zh")
 
@@ -90,8 +90,7 @@ def tokens_of(text: str) -> list[Token]:
 def _normal(word: str) -> str:
     if word.isascii():
         return "-" if word == "~" else word.lower()
-    folded = unicodedata.normalize("NFKD", word.translate(_SIGNS)).lower()
-    return "".join(char for char in folded if not unicodedata.combining(char))
+    return plain(word.translate(_SIGNS))
 
 
 @dataclass(slots=True)
@@ -133,10 +132,11 @@ class Language:
     def vocabulary(self) -> frozenset[str]:
         """Every word that speaks for this language: the common ones and those of dates."""
         common = {token.word for token in tokens_of(self._data["common"])}
-        return frozenset(word for word in common | self._words.keys() | self._literals if word.isalpha())
+        return frozenset(word for word in common | self.words.keys() | self._literals if word.isalpha())
 
     @cached_property
-    def _words(self) -> dict[str, list[tuple[tuple[str, ...], str, Any]]]:
+    def words(self) -> dict[str, list[tuple[tuple[str, ...], str, Any]]]:
+        """The words of symbols, by their first one: all words of each, the symbol, and what it means."""
         found: dict[str, list[tuple[tuple[str, ...], str, Any]]] = {}
         for symbol, values in self._data["words"].items():
             for value, forms in values.items():
@@ -147,7 +147,8 @@ class Language:
         return found
 
     @cached_property
-    def _rules(self) -> dict[str, _Node]:
+    def rules(self) -> dict[str, _Node]:
+        """The rules for each symbol."""
         heads: dict[str, _Node] = {}
         for priority, line in enumerate(self._data["grammar"]["rules"].splitlines()):
             head, _, rest = line.partition(":")
@@ -167,7 +168,7 @@ class Language:
     @cached_property
     def _literals(self) -> set[str]:
         found: set[str] = set()
-        nodes = list(self._rules.values())
+        nodes = list(self.rules.values())
         while nodes:
             node = nodes.pop()
             found |= node.words.keys()
@@ -175,13 +176,13 @@ class Language:
         return found
 
     @cached_property
-    def _begun(self) -> Mapping[str, frozenset[str]]:
+    def begun(self) -> Mapping[str, frozenset[str]]:
         """The symbols that can begin with a word; "0" stands for all digits."""
         begun: dict[str, set[str]] = {"0": set(_DIGITS)}
-        for word, meant in self._words.items():
+        for word, meant in self.words.items():
             begun.setdefault(_key(word), set()).update(symbol for _, symbol, _ in meant)
         above: dict[str, set[str]] = {}
-        for head, node in self._rules.items():
+        for head, node in self.rules.items():
             for word in node.words:
                 begun.setdefault(_key(word), set()).add(head)
             for symbol, _ in node.symbols:
@@ -196,7 +197,7 @@ class Language:
 
     def names(self) -> Iterator[tuple[str, int, str]]:
         """Names of weekdays, months and units of time: ("weekday", 0, "monday"), and the like."""
-        for entries in self._words.values():
+        for entries in self.words.values():
             for words, symbol, value in entries:
                 kind = _NAMES.get(symbol)
                 if kind is not None and len(words) == 1 and len(words[0]) > 1:
@@ -206,12 +207,10 @@ class Language:
     def dated(self) -> frozenset[str]:
         """The words of which every mention has one, besides digits: neither common nor numbers and the like."""
         light = {
-            word
-            for word, meant in self._words.items()
-            if all(of in self._data["light"] for _, of, _ in meant)
+            word for word, meant in self.words.items() if all(of in self._data["light"] for _, of, _ in meant)
         }
         common = {token.word for token in tokens_of(self._data["common"])}
-        words = self._words.keys() | self._literals
+        words = self.words.keys() | self._literals
         return frozenset(word for word in words if word.isalpha()) - light - common
 
     @cached_property
@@ -248,7 +247,7 @@ class Language:
 
     def can_begin(self, token: Token) -> bool:
         """Whether a mention can begin with the token."""
-        return "mention" in self._begun.get(_key(token.word), ())
+        return "mention" in self.begun.get(_key(token.word), ())
 
     def find(
         self, tokens: list[Token], at: int, meanings: object, *, symbol: str = "mention"
@@ -257,7 +256,7 @@ class Language:
         rules.
         """
         limit = min(at + _LONGEST, len(tokens))
-        found = _Search(self._rules, self._words, self._begun, tokens, limit, meanings).symbol(symbol, at)
+        found = _Search(self, tokens, limit, meanings).symbol(symbol, at)
         return max(found, key=lambda phrase: phrase.end, default=None)
 
 
@@ -299,9 +298,7 @@ def _expanded(parts: Iterator[re.Match[str]]) -> list[list[str]]:
 class _Search:
     """The search for phrases from one token on; what was found for a symbol at a place is kept."""
 
-    rules: Mapping[str, _Node]
-    words: Mapping[str, list[tuple[tuple[str, ...], str, Any]]]
-    begun: Mapping[str, frozenset[str]]
+    language: Language
     tokens: list[Token]
     limit: int
     meanings: object
@@ -311,9 +308,9 @@ class _Search:
         """Every phrase for a symbol from a token on, one for each end."""
         key = (symbol, at)
         if key not in self.found:
-            if symbol in self.rules:
+            if symbol in self.language.rules:
                 best: dict[int, tuple[int, Phrase]] = {}
-                self._walk(self.rules[symbol], at, at, {}, "", best)
+                self._walk(self.language.rules[symbol], at, at, {}, "", best)
                 self.found[key] = [phrase for _, phrase in best.values()]
             else:
                 self.found[key] = list(self._terminals(symbol, at))
@@ -326,7 +323,7 @@ class _Search:
             if shortest <= len(word) <= longest and word.isdecimal() and least <= int(word) <= greatest:
                 yield Phrase(at, at + 1, int(word))
             return
-        for words, of, value in self.words.get(word, ()):
+        for words, of, value in self.language.words.get(word, ()):
             if of == symbol and words == tuple(token.word for token in self.tokens[at : at + len(words)]):
                 yield Phrase(at, at + len(words), value)
 
@@ -356,7 +353,7 @@ class _Search:
         word = self.tokens[at].word
         if word in node.words:
             self._walk(node.words[word], start, at + 1, arguments, kind, best)
-        begun = self.begun.get(_key(word), frozenset())
+        begun = self.language.begun.get(_key(word), frozenset())
         for (symbol, name), after in node.symbols.items() if begun else ():
             for phrase in self.symbol(symbol, at) if symbol in begun else ():
                 more, of = (

@@ -36,13 +36,8 @@ _SOUTHERN: Final = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Circumstances:
-    """The circumstances in which something was said, and what phrases mean in them.
-
-    Attributes:
-        at: The local time; midnight where only the day is known.
-        has_hour: Whether more than the day is known.
-        orders: How the language and the user's locale write a day and a month in digits.
-        country: The user's, in capitals; "" where it isn't known.
+    """The circumstances in which something was said, and what phrases mean in them: the local time, midnight where only
+    the day is known; the orders of day and month in digits; and the country in capitals, or "".
     """
 
     at: datetime

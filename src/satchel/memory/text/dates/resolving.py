@@ -87,12 +87,9 @@ def resolve_dates(text: str, said_at: datetime | date | str, *, locale: str = ""
 def named_days(
     text: str, asked_at: datetime | date | str, *, locale: str = ""
 ) -> tuple[tuple[date, date, bool], ...]:
-    """Find the days that a question asks for: as `resolve_dates`, but a question doesn't need to be that clear.
-
-    "On 3 May" asks for that day of any year, and "on Tuesday" for the last one where no tense says more.
-
-    Returns:
-        The first day and the last, and whether the same days of any year are meant.
+    """Find the days that a question asks for, first and last, and whether those of any year are meant. It need not be
+    as clear as for `resolve_dates`: "on 3 May" is that day of any year, and "on Tuesday" the last one where no tense
+    says more.
     """
     asked: list[tuple[date, date, bool]] = []
     for found, value in _resolved(text, asked_at, locale):
@@ -112,19 +109,9 @@ def named_days(
 def days_meant(
     words: str, said_at: datetime | date, *, is_past: bool, context: str = "", locale: str = ""
 ) -> tuple[date, date] | None:
-    """The days that some words mean of which it is known that they are a time, and whether it was over.
-
-    So no tense is read and no company is asked for: `resolve_dates` is for a text of which nothing is known.
-
-    Args:
-        words: A phrase from what was said, as "16 to 20 March" or "from Monday to Wednesday".
-        said_at: See `resolve_dates`.
-        is_past: It was over when it was said, or it was still to come, or going on.
-        context: What was said, which tells the language.
-        locale: See `resolve_dates`.
-
-    Returns:
-        The first and the last day; None where there is none, or no single reading.
+    """The first and the last day of some words of which it is known that they are a time, and whether it was over; None
+    without a single reading. No tense is read and no company is asked for. `context`, what was said, tells the
+    language.
     """
     at, has_hour = _moment(said_at)
     tokens = tokens_of(words)

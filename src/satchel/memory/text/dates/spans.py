@@ -19,11 +19,8 @@ _AROUND: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Days without a gap; both ends belong to it.
-
-    Attributes:
-        lasting: The words may as well say how long something took ("in three days"): only a clause that isn't in the
-            past has a date here.
+    """Days without a gap, both ends included. `lasting`: the words may as well say how long something took ("in three
+    days"), so that only a clause that isn't in the past has a date here.
     """
 
     first: date

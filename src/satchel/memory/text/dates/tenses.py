@@ -30,10 +30,7 @@ class Clauses:
     def __init__(
         self, text: str, dates: Sequence[tuple[int, int]], signs: Mapping[str, re.Pattern[str]]
     ) -> None:
-        """Take a text apart.
-
-        `dates` says where its dates begin and end, in order; `signs` are those of its language.
-        """
+        """Take a text apart; `dates` says where its dates begin and end, in order."""
         parts: list[str] = []
         reached = 0
         for start, end in dates:
