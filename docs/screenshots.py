@@ -407,7 +407,7 @@ async def _talk(sessions: OpenSessions, clock: ManualClock) -> str:
         for number, (seconds, words) in enumerate(_BUILD):
             clock.advance(seconds)
             is_last = number == len(_BUILD) - 1
-            await session._hub.record(
+            await session._hub.log.record(
                 BuildPosted(
                     id=f"build-{number}",
                     build_id="b1",

@@ -4,13 +4,15 @@
 
 With `--root`, another checkout is measured, so that two can be compared. Stops are counted in this process, with the
 scripted model, an empty home and no embedder: functions of Satchel that are called, the modules that they are in, and
-how often the one that is called is in another module than the one that was called before.
+how often the one that is called is in another module than the one that was called before; and through how many an
+event goes between the loop and the log.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
+import os
 import sys
 import tempfile
 import threading
@@ -36,15 +38,29 @@ class Stops:
         self._root = str(root / "satchel")
         self.functions: set[tuple[str, str]] = set()
         self.changes = 0
+        self.to_disk = 0
         self._last = ""
 
-    def _called(self, frame: FrameType, event: str, _: Any) -> None:
+    def _called(self, frame: FrameType, event: str, called: Any) -> None:
         code = frame.f_code
+        if event == "c_call" and called is os.write:
+            self.to_disk = max(self.to_disk, self._below_loop(frame))
         if event != "call" or not code.co_filename.startswith(self._root):
             return
         self.functions.add((code.co_filename, code.co_qualname))
         self.changes += code.co_filename != self._last
         self._last = code.co_filename
+
+    def _below_loop(self, frame: FrameType | None) -> int:
+        """How many functions lie between a write and the loop; 0 if the loop didn't ask for it."""
+        stops = 0
+        while frame is not None:
+            file = frame.f_code.co_filename
+            if file == f"{self._root}/loop/emitter.py":
+                return stops
+            stops += file.startswith(self._root)
+            frame = frame.f_back
+        return 0
 
     @contextmanager
     def counting(self) -> Iterator[None]:
@@ -59,9 +75,10 @@ class Stops:
 
     def __str__(self) -> str:
         modules = {file for file, _ in self.functions}
-        return (
+        found = (
             f"{len(self.functions)} functions in {len(modules)} modules, {self.changes:,} changes of module"
         )
+        return f"{found}, {self.to_disk} from the loop to the log" if self.to_disk else found
 
 
 async def count_stops(root: Path) -> dict[str, Stops]:
@@ -185,7 +202,13 @@ def _event_names(root: Path) -> set[str]:
 def _size(node: ast.ClassDef, place: str) -> tuple[int, int, int, str]:
     functions = [one for one in node.body if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef)]
     started = next((one.args for one in functions if one.name == "__init__"), None)
-    parameters = len(started.args) + len(started.kwonlyargs) - 1 if started else 0
+    fields = [one for one in node.body if isinstance(one, ast.AnnAssign)] if node.decorator_list else []
+    of_record = [ast.unparse(one) for one in fields]
+    parameters = (
+        len(started.args) + len(started.kwonlyargs) - 1
+        if started
+        else sum(not line.startswith("_: ") and "init=False" not in line for line in of_record)
+    )
     return (node.end_lineno or 0) - node.lineno + 1, len(functions), parameters, f"{place}: {node.name}"
 
 

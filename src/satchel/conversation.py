@@ -10,7 +10,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field, replace
+from typing import assert_never
 
+from satchel import events as kinds
 from satchel.events import (
     Action,
     AskUser,
@@ -282,8 +284,16 @@ class Conversation:
             case TurnEnd():
                 if self.turn is not None:
                     self.turn.status = event.status
-            case _:
+            case (
+                kinds.TurnResumed() | kinds.MemoryCaptured() | kinds.QuestionAsked() | kinds.QuestionAnswered()
+                | kinds.Permission() | kinds.RoundObserved() | kinds.SubAgentEvent() | kinds.MessageWaiting()
+                | kinds.MessageTakenBack() | kinds.BuildPosted() | kinds.Notice() | kinds.Failure()
+                | kinds.SessionTitled() | kinds.SessionFiled() | kinds.SessionBranched() | kinds.SessionEnd()
+                | kinds.Transient()
+            ):  # fmt: skip
                 pass
+            case _:
+                assert_never(event)
 
     def _start_turn(self, event: TurnStart) -> None:
         blocks = event.message.blocks

@@ -43,6 +43,14 @@ class Transient:
     __slots__ = ()
 
 
+class Durable:
+    """An event that must survive a power failure before anything else happens: what is acknowledged, and what a tool is
+    about to do.
+    """
+
+    __slots__ = ()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionStart:
     """A session was opened.
@@ -67,7 +75,7 @@ class SessionStart:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TurnStart:
+class TurnStart(Durable):
     """The user said something. On disk before a model is asked.
 
     Attributes:
@@ -88,7 +96,7 @@ class TurnStart:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TurnResumed:
+class TurnResumed(Durable):
     """A turn that the program left unfinished continues without a new message."""
 
     type: ClassVar = "turn_resumed"
@@ -230,7 +238,7 @@ class CallConsent:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class QuestionAsked:
+class QuestionAsked(Durable):
     """A running turn waits for the user. Any client may answer; the first answer holds.
 
     Attributes:
@@ -251,7 +259,7 @@ class QuestionAsked:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class QuestionAnswered:
+class QuestionAnswered(Durable):
     """A question has its answer. On disk before the answer takes effect.
 
     Attributes:
@@ -293,7 +301,7 @@ class Permission:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Action:
+class Action(Durable):
     """A tool is about to start. On disk before it does."""
 
     type: ClassVar = "action"
@@ -351,7 +359,7 @@ class RoundObserved:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AskUser:
+class AskUser(Durable):
     """The turn ends with a question; the next message answers the call `call_id`.
 
     Attributes:
@@ -367,7 +375,7 @@ class AskUser:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Compaction:
+class Compaction(Durable):
     """Older messages were replaced by a summary.
 
     Attributes:
@@ -418,7 +426,7 @@ class SubAgentEvent:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Posted:
+class Posted(Durable):
     """Something arrived in the session's inbox, such as a finished build. The next turn's message delivers it.
 
     Attributes:
@@ -435,7 +443,7 @@ class Posted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MessageWaiting:
+class MessageWaiting(Durable):
     """The user said something while a turn ran. It waits in line: on disk, so that it outlives the program.
 
     The `TurnStart` whose `inbox` has its id is its turn.
@@ -456,7 +464,7 @@ class MessageWaiting:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MessageTakenBack:
+class MessageTakenBack(Durable):
     """A message that waited is no longer in line: its sender took it back."""
 
     type: ClassVar = "message_taken_back"
@@ -464,7 +472,7 @@ class MessageTakenBack:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BuildPosted:
+class BuildPosted(Durable):
     """A build that this session asked for says something, or was answered. The model is told of its end by a `Posted`.
 
     Attributes:
@@ -514,7 +522,7 @@ class Failure:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Final:
+class Final(Durable):
     """The turn's answer.
 
     Attributes:
@@ -530,7 +538,7 @@ class Final:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TurnEnd:
+class TurnEnd(Durable):
     """The turn is over, and all its events are on disk."""
 
     type: ClassVar = "turn_end"
@@ -556,7 +564,7 @@ class SessionTitled:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SessionFiled:
+class SessionFiled(Durable):
     """The user gave the session another place in lists. None leaves a part as it is.
 
     Attributes:

@@ -24,9 +24,9 @@ from satchel.messages import TextBlock
 from satchel.models import Call, ModelRequest, Reply, ScriptedModel
 from satchel.runtime import home
 from satchel.runtime.health import examine
-from satchel.runtime.hub import SessionHub
 from satchel.runtime.lines import receipt_lines
 from satchel.runtime.rebuilding import rebuild
+from satchel.runtime.session_log import SessionLog
 from satchel.storage import Database
 from tests.capabilities.world import register
 from tests.requirements import requirement
@@ -202,7 +202,7 @@ async def test_a_turn_is_on_the_disk_before_the_log_says_that_it_was_captured(
 ) -> None:
     """SQLite syncs a commit only if it is asked to, and the log is synced at the end of a turn."""
     done: list[str] = []
-    write, record = Database.write, SessionHub.record
+    write, record = Database.write, SessionLog.record
 
     async def watched_write(self: Database, function: Any, *, durable: bool = False, **more: Any) -> Any:
         result = await write(self, function, durable=durable, **more)
@@ -213,12 +213,12 @@ async def test_a_turn_is_on_the_disk_before_the_log_says_that_it_was_captured(
             done.append(f"synced {stored}")
         return result
 
-    async def watched_record(self: SessionHub, *events: Event) -> Any:
+    async def watched_record(self: SessionLog, *events: Event) -> Any:
         done.extend("captured" for event in events if isinstance(event, MemoryCaptured))
         return await record(self, *events)
 
     monkeypatch.setattr(Database, "write", watched_write)
-    monkeypatch.setattr(SessionHub, "record", watched_record)
+    monkeypatch.setattr(SessionLog, "record", watched_record)
     async with opened(tmp_path, ScriptedModel(["Noted."])) as satchel:
         await (await satchel.session()).run_turn("The red kite hangs on the roof of the barn.")
     assert "synced 2" in done[: done.index("captured")]

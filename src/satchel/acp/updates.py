@@ -250,5 +250,7 @@ def _build(event: BuildPosted) -> Iterator[Any]:
             yield update_agent_thought_text(f"{event.capability}: {text}\n")
         case "complete" | "error":
             yield update_agent_message_text(f"[{event.capability}] {text}\n")
-        case _:
+        case "answer":
             pass
+        case _:
+            assert_never(event.kind)

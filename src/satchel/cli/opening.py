@@ -21,7 +21,7 @@ async def tell_choice(satchel: Satchel) -> None:
     """Report which model Satchel chose by itself, and how to change it. Without a model, the answers say that."""
     if satchel.settings.model or satchel.parts.models.given is not None:
         return
-    choice = await satchel.choice()
+    choice = await satchel.parts.models.choice()
     if choice.name != "none":
         tell(f"{choice.name} answers ({choice.why}). To change it: satchel config set model PROVIDER:MODEL")
 

@@ -188,6 +188,8 @@ class TurnView:
                     style,
                     wraps=True,
                 )
+            case _:
+                assert_never(event.kind)
 
     def show_question(self, question: str, options: Sequence[str]) -> None:
         """Show a question to the user; its options are numbered, and a number chooses one.

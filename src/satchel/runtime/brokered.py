@@ -80,12 +80,12 @@ class Brokered:
             raise UsageError('A model is asked with {"prompt": "..."}; "system" may stand beside it.')
         if len(prompt) + len(system) > _MOST_PROMPT:
             raise UsageError(f"A model is asked with at most {_MOST_PROMPT:,} characters.")
-        model = await self.parts.models.model() if hub is None else hub.model
+        model = await self.parts.models.model() if hub is None else hub.driver.model
         if model.provider == "none":
             raise UsageError("There is no language model.")
         in_build = counted_by.get()
         await (
-            hub.check_budget()
+            hub.driver.terms.budget().check_call()
             if hub is not None
             else in_build[0]()
             if in_build is not None
@@ -100,7 +100,7 @@ class Brokered:
             with anyio.CancelScope(shield=True):
                 for each in asked:
                     if hub is not None:
-                        await hub.count_model_call(CALLED_BY_CODE, each)
+                        await hub.log.count(CALLED_BY_CODE, each)
                     elif in_build is not None:
                         await in_build[1](each.provider, each.model, each.usage)
                 if hub is None and in_build is None and self.home.memory is not None:

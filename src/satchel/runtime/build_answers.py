@@ -175,5 +175,5 @@ def _what_became(question: BuildPosted, end: BuildPosted) -> str:
             return f"“{question.text}” {words}"
         case "progress":
             return f"“{question.text}” is settled: {end.text}"
-        case _:
+        case "complete" | "error" | "question":
             return f"The build of {question.capability}, which asked “{question.text}”, has ended."

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import assert_never
+
 from satchel.builder.records import CANCELLED
 from satchel.events import BuildPosted
 
@@ -56,10 +58,11 @@ class BuildNews:
                 self.fresh.difference_update(
                     id for id, question in self.questions.items() if question.build_id == event.build_id
                 )
-            case _ if event.question_id:
-                self._close(event)
+            case "answer" | "progress":
+                if event.question_id:
+                    self._close(event)
             case _:
-                pass
+                assert_never(event.kind)
 
     @property
     def given_up(self) -> tuple[BuildPosted, ...]:

@@ -618,7 +618,7 @@ async def _model(context: CommandContext, rest: str) -> CommandResult:
     if rest:
         session.use_model(await satchel.model(rest))
         return _shown(notes=[f"{session.model_name} answers from now on."])
-    choice = await satchel.choice()
+    choice = await satchel.parts.models.choice()
     return _shown(
         session.model_name,
         notes=[

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import Any, Final
 from uuid import uuid4
 
 import anyio
 
-from satchel.conversation import Conversation
 from satchel.errors import SatchelError, StorageError
-from satchel.events import BuildPosted, Event, Notice, Posted, Record
+from satchel.events import BuildPosted, Event, Notice, Posted
 from satchel.messages import TextBlock
 from satchel.models import ChatModel
 from satchel.runtime.builds import Builds
 from satchel.runtime.replay import OWN, Replay
-from satchel.sessions import SessionStore
+from satchel.runtime.session_log import SessionLog
+from satchel.sessions.inbox import Inbox
+from satchel.tools.builtin.jobs import MOST_RESULT, Job, source_of
 
 _log = logging.getLogger(__name__)
 
@@ -30,32 +31,18 @@ _MOST_SOURCE_CHARS: Final = 100
 class Deliveries:
     """Collects posts and news for one open session, shows each once, and says what the next message delivers."""
 
-    def __init__(
-        self,
-        *,
-        session_id: str,
-        sessions: SessionStore,
-        builds: Builds | None,
-        replay: Replay,
-        conversation: Callable[[], Conversation],
-        record: Callable[..., Awaitable[Sequence[Record]]],
-        note: Callable[[Event], Awaitable[None]],
-    ) -> None:
-        """`conversation` is read anew after words were forgotten. `note` records where a log that can't be written is
-        not its caller's concern.
-        """
-        self._id = session_id
-        self._sessions = sessions
+    def __init__(self, log: SessionLog, replay: Replay, *, inbox: Inbox, builds: Builds | None) -> None:
+        self._log = log
+        self._inbox = inbox
         self._builds = builds
-        self._conversation = conversation
-        self._record = record
-        self._note = note
         self._seen_posts = replay.delivered
+        self._lost_jobs = replay.jobs
         self._collecting = anyio.Lock(fast_acquire=True)
         self._collecting_builds = anyio.Lock(fast_acquire=True)
-        self.restore(replay)
+        self._restore(replay)
+        log.on_read.append(self._restore)
 
-    def restore(self, replay: Replay) -> None:
+    def _restore(self, replay: Replay) -> None:
         """Take what waits from the log, read anew."""
         self._posted = replay.posted
         self.build_news = replay.builds
@@ -71,22 +58,39 @@ class Deliveries:
             # Each post collects and so does the next turn: what one has read and not yet shown is not shown by another.
             async with self._collecting:
                 known = self._posted.keys() | self._seen_posts
-                for post in await self._sessions.inbox.waiting(self._id, delivered=known):
+                for post in await self._inbox.waiting(self._log.id, delivered=known):
                     self._posted[post.id] = post
-                    self._conversation().apply(post)
-                    await self._record(post)
+                    self._log.conversation.apply(post)
+                    await self._log.record(post)
         except StorageError as error:
-            _log.warning("The inbox of session %s can't be read: %s", self._id, error)
+            _log.warning("The inbox of session %s can't be read: %s", self._log.id, error)
 
     async def post(self, text: str, *, source: str, untrusted: bool = False) -> None:
         """Show something of this session's own, which the next message delivers to the model."""
         post = Posted(id=f"{OWN}{uuid4().hex}", source=source, text=text, untrusted=untrusted)
         self._posted[post.id] = post
-        self._conversation().apply(post)
-        await self._note(post)
+        self._log.conversation.apply(post)
+        await self._log.note(post)
 
-    def withdraw(self, source: str) -> None:
-        """Deliver nothing more from this source of the session's own: the model has read it in another way."""
+    async def tell_end(self, job: Job) -> None:
+        """Post how a background command ended."""
+        rows = [f"{job.state} {job.command}"]
+        if job.result:
+            cut = job.result[:MOST_RESULT] + ("…" if len(job.result) > MOST_RESULT else "")
+            rows += [f"> {line}" for line in cut.splitlines()]
+        untrusted = job.untrusted and bool(job.result)
+        await self.post("\n".join(rows), source=source_of(job.number), untrusted=untrusted)
+
+    async def tell_lost_jobs(self) -> None:
+        """Post which background commands ended with a program that could not tell."""
+        for number in sorted(self._lost_jobs):
+            text = f"Background command {number} ended when Satchel did. What it printed is gone."
+            await self.post(text, source=source_of(number))
+        self._lost_jobs = set()
+
+    def withdraw(self, job: Job) -> None:
+        """Deliver no news of a background command: the model has read how it ended."""
+        source = source_of(job.number)
         own = [post for post in self._posted.values() if post.source == source and post.id.startswith(OWN)]
         for post in own:
             self._seen_posts.add(post.id)
@@ -100,7 +104,7 @@ class Deliveries:
         if ids:
             # The log says that they were delivered. Rows that can't be deleted now are deleted the next time.
             with suppress(StorageError):
-                await self._sessions.inbox.delivered(ids)
+                await self._inbox.delivered(ids)
 
     async def have_built(self, build_id: str, *, model: ChatModel, wish: str) -> None:
         """A call has asked for a capability, or wishes a change of one: have it built."""
@@ -108,9 +112,9 @@ class Deliveries:
         if self._builds is None:
             return
         try:
-            await self._builds.began(build_id, asked_by=self._id, model=model, wish=wish)
+            await self._builds.began(build_id, asked_by=self._log.id, model=model, wish=wish)
         except SatchelError as error:
-            await self._note(Notice(part="builder", text=str(error)))
+            await self._log.note(Notice(part="builder", text=str(error)))
 
     async def collect_builds(self) -> None:
         """Show what the builds that this session asked for have said since the last time."""
@@ -119,20 +123,20 @@ class Deliveries:
         events: list[Event] = []
         async with self._collecting_builds:
             try:
-                events = await self._builds.news(self._id, after=self.build_news.seen)
+                events = await self._builds.news(self._log.id, after=self.build_news.seen)
                 if not events:
                     return
                 for event in events:
                     if isinstance(event, Posted):
                         self._posted[event.id] = event
-                        self._conversation().apply(event)
-                await self._record(*events)
+                        self._log.conversation.apply(event)
+                await self._log.record(*events)
                 heard = [event for event in events if isinstance(event, BuildPosted)]
                 for event in heard:
                     self.build_news.take(event)
                 await self._builds.heard(heard)
             except StorageError as error:
-                _log.warning("The news of builds can't be read in session %s: %s", self._id, error)
+                _log.warning("The news of builds can't be read in session %s: %s", self._log.id, error)
 
     async def awaits_build(self) -> bool:
         """Whether a turn will begin by itself, when a build has ended that the model asked for. Where the session's log

@@ -334,7 +334,7 @@ async def _distilling(satchel: Satchel, memory: Memory) -> Check:
     """Whether facts are extracted from conversations."""
     try:
         status = await memory.distill_status()
-        choice = await satchel.choice()
+        choice = await satchel.parts.models.choice()
     except SatchelError as error:
         return Check(part="distilling", state="failed", text=str(error))
     read = counted(status.read, "message")
@@ -408,7 +408,7 @@ def _installed(home: Path, weights: ModelFiles, *, reads: str, when: str, is_nee
 
 async def _model(satchel: Satchel) -> Check:
     try:
-        choice = await satchel.choice()
+        choice = await satchel.parts.models.choice()
     except SatchelError as error:
         return Check(part="model", state="failed", text=str(error))
     failed = "; ".join(f"{tried.name}: {tried.reason}" for tried in choice.failed)

@@ -22,7 +22,7 @@ class SessionSampler:
 
     async def consent(self, rule_name: str, *, session_id: str) -> Literal["allow", "ask", "deny"]:
         """See `Sampler`."""
-        rules = [rule for rule in self._hub(session_id).gate.rules if rule.pattern is None]
+        rules = [rule for rule in self._hub(session_id).driver.tools.gate.rules if rule.pattern is None]
         if any(rule.action == "deny" and matcher(rule.tool)(rule_name) for rule in rules):
             return "deny"
         if any(rule.action == "ask" and matcher(rule.tool)(rule_name) for rule in rules):
@@ -32,10 +32,10 @@ class SessionSampler:
     async def sample(self, request: SamplingRequest, *, session_id: str) -> Sampled:
         """See `Sampler`."""
         hub = self._hub(session_id)
-        model = hub.model
+        model = hub.driver.model
         if model.provider == "none":
             raise UsageError("There is no language model in this session.")
-        await hub.check_budget()
+        await hub.driver.terms.budget().check_call()
         wanted = ModelRequest(
             system=request.system,
             messages=request.messages,
@@ -48,7 +48,7 @@ class SessionSampler:
                 answer = event
         if answer is None:
             raise ModelUnavailable(f"{model.provider}:{model.model} ended without an answer.")
-        await hub.count_model_call(f"mcp:{request.server}", answer)
+        await hub.log.count(f"mcp:{request.server}", answer)
         text, cut = _before(text_of(answer.blocks), request.stop_sequences)
         return Sampled(
             text=text,

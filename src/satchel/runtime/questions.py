@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import count
 
 import anyio
 
@@ -13,13 +14,13 @@ from satchel.events import (
     AskedCall,
     CallConsent,
     Consent,
-    Event,
     QuestionAnswered,
     QuestionAsked,
     Record,
     TurnEnd,
     TurnStart,
 )
+from satchel.runtime.session_log import SessionLog
 from satchel.tools import Approval, ApprovalRequest, Question
 
 _HIDDEN = "[redacted:answer]"
@@ -34,20 +35,14 @@ class Questions:
         has_audience: Whether a client is there that can answer.
     """
 
-    def __init__(
-        self,
-        *,
-        record: Callable[[Event], Awaitable[object]],
-        has_audience: Callable[[], bool],
-        current_turn: Callable[[], int],
-        new_id: Callable[[], str],
-    ) -> None:
-        """There are no questions yet; see `restore`. `record` logs an event durably and shows it to the clients."""
+    def __init__(self, log: SessionLog, *, has_audience: Callable[[], bool]) -> None:
+        """There are no questions yet; see `restore`."""
         self.open: dict[str, QuestionAsked] = {}
-        self._record = record
+        self._log = log
         self.has_audience = has_audience
-        self._current_turn = current_turn
-        self._new_id = new_id
+        # Two calls may ask at once, so the log's length alone does not make an id unique.
+        first_seq = log.journal.last_seq
+        self._ids = (f"ask_{first_seq}_{number}" for number in count(1))
         self._answers: dict[str, QuestionAnswered] = {}
         self._answering: set[str] = set()
         self._arrived: dict[str, anyio.Event] = {}
@@ -86,7 +81,7 @@ class Questions:
             answer = await self._ask(
                 QuestionAsked(
                     id=id,
-                    turn=self._current_turn(),
+                    turn=self._log.conversation.turns,
                     kind="permission",
                     calls=tuple(
                         AskedCall(
@@ -109,8 +104,8 @@ class Questions:
     async def ask(self, question: Question) -> str | None:
         """Ask the question of a running call. Returns the answer, or None if it was declined."""
         asked = QuestionAsked(
-            id=self._new_id(),
-            turn=self._current_turn(),
+            id=next(self._ids),
+            turn=self._log.conversation.turns,
             kind="tool",
             text=question.text,
             options=question.options,
@@ -121,7 +116,7 @@ class Questions:
     async def _ask(self, question: QuestionAsked) -> QuestionAnswered:
         arrived = self._arrived[question.id] = anyio.Event()
         if question.id not in self.open:  # after a restart, the question is already in the log
-            await self._record(question)
+            await self._log.record(question)
             self.open[question.id] = question
         try:
             await arrived.wait()
@@ -162,7 +157,7 @@ class Questions:
         try:
             is_hidden = question.is_secret and answer.text is not None
             # The tool gets the words; the question of a running call ends with the program, so the log needs none.
-            await self._record(replace(answer, text=_HIDDEN) if is_hidden else answer)
+            await self._log.record(replace(answer, text=_HIDDEN) if is_hidden else answer)
             self._answers[id] = answer
         finally:
             self._answering.discard(id)

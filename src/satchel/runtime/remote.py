@@ -6,11 +6,12 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, assert_never
 
 import anyio
 from anyio.abc import TaskGroup
 
+from satchel import events as kinds
 from satchel.clock import Clock
 from satchel.config import Mode, Settings
 from satchel.errors import NotFound, SatchelError, ServerUnavailable, UsageError
@@ -682,8 +683,16 @@ class RemoteSession:
             case Assistant() | Compaction() | ModelCalled() if record.seq > self._counted_seq:
                 # As the server counts. A state that was asked for in the middle of a turn has some of the turn's.
                 self._usage, self._counted_seq = self._usage + event.usage, record.seq
-            case _:
+            case (
+                Observation() | FinalEvent() | Assistant() | Compaction() | ModelCalled() | kinds.SessionStart()
+                | kinds.ContextAdded() | kinds.MemorySurfaced() | kinds.MemoryCaptured() | kinds.Permission()
+                | kinds.Action() | kinds.RoundObserved() | kinds.SubAgentEvent() | kinds.Posted() | Notice()
+                | kinds.Failure() | TurnEnd() | kinds.SessionTitled() | kinds.SessionFiled()
+                | kinds.SessionBranched() | kinds.SessionEnd() | kinds.Transient()
+            ):  # fmt: skip
                 pass
+            case _:
+                assert_never(event)
         self._broadcast.publish(record)
         self._view(record)
         if isinstance(event, TurnEnd) and self._running is not None:

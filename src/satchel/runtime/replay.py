@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import assert_never
+
+from satchel import events as kinds
 from satchel.conversation import Conversation
 from satchel.events import (
     BuildPosted,
@@ -66,11 +69,11 @@ class Replay:
         self.end(record.seq - 1)
         self._seq = record.seq
         self.conversation.apply(record.event)
-        match record.event:
+        match event := record.event:
             case MemoryCaptured(ids=ids):
                 self.last_kept = bool(ids)
                 self.is_titled = self.is_titled or not ids
-            case TurnStart() as event:
+            case TurnStart():
                 self.last_kept = True
                 self.questions.clear()
                 self.builds.begin_turn(event.message.text)
@@ -82,16 +85,16 @@ class Replay:
                 self.questions.clear()
             case QuestionAsked() | QuestionAnswered():
                 self.questions.append(record)
-            case Posted() as event:
+            case Posted():
                 self.posted[event.id] = event
                 self.jobs -= {number for number in self.jobs if event.source == source_of(number)}
-            case MessageWaiting() as event:
+            case MessageWaiting():
                 self.waiting[event.id] = event
             case MessageTakenBack(id=id):
                 self.waiting.pop(id, None)
             case Observation(data={"status": "building", "build_id": str(build_id)}):
                 self.builds.ask(build_id)
-            case BuildPosted() as event:
+            case BuildPosted():
                 self.builds.take(event)
             case Observation(call_id=call_id, data={"job": int(number), "running": bool(is_running)}):
                 self.newest_job = max(self.newest_job, number)
@@ -111,8 +114,15 @@ class Replay:
             # A model would give a branch the name of the other session; its first own words tell them apart.
             case SessionTitled() | SessionBranched():
                 self.is_titled = True
-            case _:
+            case (
+                Observation() | SessionFiled() | kinds.TurnResumed() | kinds.ContextAdded() | kinds.MemorySurfaced()
+                | kinds.Assistant() | kinds.Permission() | kinds.Action() | kinds.RoundObserved() | kinds.AskUser()
+                | kinds.Compaction() | kinds.ModelCalled() | kinds.SubAgentEvent() | kinds.Notice() | kinds.Failure()
+                | kinds.Final() | kinds.SessionEnd() | kinds.Transient()
+            ):  # fmt: skip
                 pass
+            case _:
+                assert_never(event)
 
     def end(self, last_seq: int) -> None:
         """Compare with the number of the log's last line: lines that can't be read any more may have said that a call

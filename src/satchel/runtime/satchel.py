@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import replace
 from datetime import datetime
-from itertools import count
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -19,27 +18,18 @@ from anyio.abc import TaskGroup
 from satchel.clock import Clock
 from satchel.config import Mode, PermissionRule, Settings, load, process_environ
 from satchel.errors import ConfigError, ModelError, NotFound, StorageError, UsageError
-from satchel.events import Notice, SessionFiled, SessionStart, SessionTitled
+from satchel.events import Notice, SessionFiled, SessionTitled
 from satchel.loop import (
-    CallEnvironment,
     Hook,
-    Instructions,
-    Patience,
     TokenCounter,
-    TokenEstimator,
     ToolPool,
-    TurnLimits,
-    build_sub_agent_system,
-    build_system,
 )
 from satchel.memory import Memory
-from satchel.models import ChatModel, Choice, FunctionModel, ModelFunction
+from satchel.models import ChatModel, FunctionModel, ModelFunction
 from satchel.models.embedding import OwnEmbedding, Progress
 from satchel.models.port import Embedder, options_of
 from satchel.runtime.agent_calls import AgentCalls
-from satchel.runtime.attachments import Attachments
 from satchel.runtime.background import Background
-from satchel.runtime.broadcast import Broadcast
 from satchel.runtime.brokered import Brokered
 from satchel.runtime.builds import Builds
 from satchel.runtime.capability_parts import CapabilityParts
@@ -47,47 +37,33 @@ from satchel.runtime.describing import Describing
 from satchel.runtime.distilling import Distilling
 from satchel.runtime.earning import Earning
 from satchel.runtime.forgetting import ForgetReceipt
-from satchel.runtime.home import Home, movable, untrusted_project
+from satchel.runtime.home import Home, movable
 from satchel.runtime.hub import SessionHub
-from satchel.runtime.mcp_context import McpContext
 from satchel.runtime.mcp_sampling import SessionSampler
 from satchel.runtime.memory_work import can_leave_work, leave_work
 from satchel.runtime.notices import NoticeBoard
-from satchel.runtime.offered_tools import OfferedTools
 from satchel.runtime.open_models import OpenModels
+from satchel.runtime.opening import SessionOpener
 from satchel.runtime.parts import Parts
-from satchel.runtime.projects import Project, SessionScope
-from satchel.runtime.questions import Questions
+from satchel.runtime.projects import Project
 from satchel.runtime.replay import Replay
 from satchel.runtime.retention import keep_retention
-from satchel.runtime.rules import gate_for, read_rule
+from satchel.runtime.rules import read_rule
 from satchel.runtime.sandboxes import Sandboxes
 from satchel.runtime.session import Session
-from satchel.runtime.session_options import (
-    SystemText,
-    check_hooks,
-    check_rules,
-    check_sinks,
-    check_token_counter,
-    read_mode,
-    system_text,
-)
+from satchel.runtime.session_options import SessionOptions, SystemText, read_mode
 from satchel.runtime.sinks import HistorySink
-from satchel.runtime.spans import SpanSink, spans_for
-from satchel.runtime.spill import spill_into
+from satchel.runtime.spans import spans_for
 from satchel.runtime.tooling import Tooling, external_tools, fetching, mcp_tools, tool_folders
 from satchel.runtime.turns import is_busy
 from satchel.runtime.watching import Watching
 from satchel.sessions import EphemeralJournal, Journal, SessionStore, UsageRow, Words, live_redactor
 from satchel.sessions.attachments import Uploads
 from satchel.tasks import background_tasks
-from satchel.tools import FunctionOrTool, Registry, Toolset, toolset_of
+from satchel.tools import FunctionOrTool, Registry, Toolset
 from satchel.tools.boxed import Workspaces
-from satchel.tools.builtin.propose_plan import offered_mode
-from satchel.tools.builtin.todo import STATE_KEY as TO_DO
 from satchel.tools.external import ExternalTools
 from satchel.tools.mcp import McpToolset
-from satchel.version import __version__
 
 Upkeep: TypeAlias = Literal["here", "worker", "here_then_worker", "none"]
 
@@ -123,7 +99,6 @@ class Satchel:
         self.capabilities: CapabilityParts | None = None
         self.earning: Earning | None = None
         self._hubs = hubs
-        self._holds: dict[str, set[Session]] = {}
         # What each open session has without being told, and what other servers know of its mode and model.
         self._chosen: dict[str, tuple[ChatModel | None, str]] = {}
         self._opening: dict[str, anyio.Lock] = {}
@@ -306,10 +281,6 @@ class Satchel:
         """The tools of the MCP servers."""
         return self.parts.mcp
 
-    async def choice(self) -> Choice:
-        """See `OpenModels.choice`."""
-        return await self.parts.models.choice()
-
     async def model(self, name: str | None = None) -> ChatModel:
         """See `OpenModels.model`."""
         return await self.parts.models.model(name)
@@ -327,7 +298,7 @@ class Satchel:
         self.parts.models.use(settings)
         now = await self.model()
         for hub in self._hubs.values():
-            if hub.model is before and hub.running is None:
+            if hub.driver.model is before and hub.running is None:
                 hub.use_model(now)
 
     async def use_servers(self, settings: Settings) -> None:
@@ -345,7 +316,7 @@ class Satchel:
         added = [read_rule(rule) for rule in now if rule not in before]
         removed = [read_rule(rule) for rule in before if rule not in now]
         for hub in self._hubs.values():
-            hub.gate.change(added=added, removed=removed)
+            hub.driver.tools.gate.change(added=added, removed=removed)
 
     async def tools(self, *, wait: bool = True) -> Registry:
         """See `Tooling.registry`."""
@@ -423,38 +394,29 @@ class Satchel:
         """
         if self._is_closed:
             raise UsageError("This Satchel is closed. Open another one.")
-        check_rules(allow)
-        check_hooks(hooks)
-        check_sinks(sinks)
-        check_token_counter(token_counter)
+        options = SessionOptions(
+            model=model,
+            mode=mode,
+            allow=allow,
+            private=private,
+            ephemeral=ephemeral,
+            tools=tools,
+            toolsets=toolsets,
+            system=system,
+            token_counter=token_counter,
+            sinks=sinks,
+            hooks=hooks,
+        )
         wanted = (cwd or self.settings.cwd).resolve()
         belongs = self.home.projects.find(project).id if project else ""
         if session_id is None and last:
             newest = await self.sessions.last(wanted, project=belongs)
             session_id = newest.id if newest is not None else None
-        # Two clients that open the same session share it. Opening a large one holds up no other.
+        # Two clients that open the same session share it. SessionOpener a large one holds up no other.
         async with self._opening.setdefault(session_id or "", anyio.Lock()) if session_id else nullcontext():
             hub = await self._open_hub(session_id)
             if hub is not None:
-                given = (
-                    model,
-                    mode,
-                    allow,
-                    private,
-                    ephemeral,
-                    tools,
-                    toolsets,
-                    system,
-                    token_counter,
-                    sinks,
-                    hooks,
-                )
-                if any(given):
-                    raise UsageError(
-                        f"Session {hub.id} is open in this process already. A client that joins it takes it as it is: "
-                        "leave out model, mode, allow, private, ephemeral, tools, toolsets, system, token_counter, "
-                        "sinks, hooks."
-                    )
+                options.refuse(hub.id)
                 if project and hub.project_id != belongs:
                     raise UsageError(_IN_ANOTHER.format(id=hub.id))
                 return self._hold(hub, interactive)
@@ -477,22 +439,22 @@ class Satchel:
                     replay.project = belongs
                 elif project and replay.project != belongs:
                     raise UsageError(_IN_ANOTHER.format(id=session_id))
-                hub = await self._begin(
+                opening = SessionOpener(
+                    parts=self.parts,
+                    home=self.home,
+                    tooling=self.tooling,
+                    distilling=self.distilling,
+                    capabilities=self.capabilities,
+                    spans=self._spans,
+                    use_rules=self.use_rules,
+                )
+                hub = await opening.open(
                     journal,
                     replay,
+                    options,
                     cwd=cwd or (Path(journal.cwd) if journal.cwd else wanted),
                     model=serving,
                     mode=read_mode(mode or chosen.get("mode") or self.settings.agent.mode),
-                    allow=allow,
-                    private=private or ephemeral or replay.is_private,
-                    tools=tools,
-                    toolsets=toolsets,
-                    system=system,
-                    estimator=TokenEstimator(
-                        token_counter, name=getattr(token_counter, "__name__", type(token_counter).__name__)
-                    ),
-                    sinks=sinks,
-                    hooks=hooks,
                 )
             except BaseException:
                 with anyio.CancelScope(shield=True):
@@ -526,166 +488,18 @@ class Satchel:
         await found[0].closed.wait()
         return None
 
-    async def _begin(
-        self,
-        journal: Journal | EphemeralJournal,
-        replay: Replay,
-        *,
-        cwd: Path,
-        model: ChatModel,
-        mode: Mode,
-        allow: Sequence[str],
-        private: bool,
-        tools: Sequence[FunctionOrTool | Toolset],
-        toolsets: Sequence[Toolset],
-        system: SystemText | None,
-        estimator: TokenEstimator,
-        sinks: Sequence[HistorySink],
-        hooks: Sequence[Hook],
-    ) -> SessionHub:
-        """Make the hub of a session, and log that the session has started."""
-        scope = await self.home.scope(replay.project)
-        offered, own_names = await self._offered_tools(tools, toolsets, scope)
-        first_seq = journal.last_seq
-        # The hub needs its questions, gate and environment first, and they use the hub later.
-        questions = self._questions(first_seq, lambda: hub)
-        gate = gate_for(
-            self.settings,
-            mode=mode,
-            # The program wants its own tools used, so they need no permission unless a rule denies them.
-            allow=[*allow, *own_names],
-            approver=questions,
-            cwd=cwd,
-            open_folders=(journal.spill_dir,),
-            boxing=self.parts.boxes.workspace(cwd),
-            on_written=lambda rule: self.use_rules((*self.settings.permissions, rule)),
-        )
-        if replay.conversation.proposes_plan and replay.conversation.question is not None:
-            gate.before_plan = offered_mode(replay.conversation.question.options) or "ask"
-            gate.mode = "plan"
-        redactor, attachments = self.parts.redactor(), Attachments()
-        environment = CallEnvironment(
-            tools=offered.toolbox,
-            gate=gate,
-            pool=self.parts.pool,
-            spill=spill_into(journal.spill_dir, self.parts.pool, clean=redactor.redacted_text),
-            session_id=journal.session_id,
-            cwd=cwd,
-            # The file tools reach exactly what the gate allows.
-            roots=gate.roots,
-            spill_dir=journal.spill_dir,
-            state={TO_DO: list(to_do.data)} if (to_do := replay.conversation.to_do) is not None else {},
-            environ=self.settings.environ,
-            messages=lambda: hub.conversation.messages,
-            memory=None if private else scope.memory,
-            catalogue=self.capabilities.catalogue if self.capabilities is not None else None,
-            modes=gate,
-        )
-        hub = SessionHub(
-            parts=self.parts,
-            home=self.home,
-            scope=scope,
-            distilling=self.distilling,
-            journal=journal,
-            replay=replay,
-            model=model,
-            system=lambda: system_text(system, self._own_system_text(cwd, scope)),
-            gate=gate,
-            questions=questions,
-            broadcast=Broadcast(last_seq=first_seq, read=journal.records),
-            tools=offered,
-            environment=environment,
-            redactor=redactor,
-            limits=_limits(self.settings),
-            private=private,
-            hooks=(self._mentions(environment), attachments, *hooks),
-            estimator=estimator,
-            sinks=(*sinks, *([SpanSink(self._spans, journal.session_id)] if self._spans else ())),
-            builds=self.builds,
-            attachments=attachments,
-            is_followed=lambda: any(hold.follows for hold in self._holds.get(hub.id, ())),
-            sub_agent_system=lambda: build_sub_agent_system(
-                cwd=str(cwd), instructions=self._instructions(scope)
-            ),
-        )
-        start = SessionStart(
-            session_id=hub.id,
-            cwd=str(cwd),
-            provider=model.provider,
-            model=model.model,
-            version=__version__,
-            resumed=first_seq > 0,
-            private=private,
-            tokenizer=estimator.name,
-            project="" if first_seq else replay.project,
-        )
-        hub.conversation.apply(start)
-        await hub.record(start)
-        # Nobody can have posted into a session that is new.
-        if first_seq:
-            await hub.deliveries.collect_posts()
-            await hub.deliveries.collect_builds()
-            await hub.tell_lost_jobs()
-        if self.builds is not None:
-            # Builds that a process left unfinished when it was killed continue.
-            self.parts.background.start(self.builds.dispatch)
-        return hub
-
-    async def _offered_tools(
-        self, tools: Sequence[FunctionOrTool | Toolset], toolsets: Sequence[Toolset], scope: SessionScope
-    ) -> tuple[OfferedTools, list[str]]:
-        """The tools of a session, and the names of the program's own."""
-        own = [toolset_of(tool) for tool in tools]
-        names = [tool.spec.name for tool in (await Registry.load(own)).tools]
-        offered = OfferedTools(
-            lambda wait: self.tooling.registry(wait=wait, own=[*own, *toolsets], scope=scope),
-            finder=self.tooling.finder,
-            defer_above=self.settings.tools.defer_above,
-        )
-        # Opening doesn't wait for executables whose schemas are not known yet; the first message does.
-        await offered.update(wait=False)
-        return offered, names
-
-    def _questions(self, first_seq: int, hub: Callable[[], SessionHub]) -> Questions:
-        # Two calls may ask at once, so the log's length alone does not make an id unique.
-        ids = (f"ask_{first_seq}_{number}" for number in count(1))
-        return Questions(
-            record=lambda event: hub().record(event),
-            has_audience=lambda: any(hold.is_interactive for hold in self._holds.get(hub().id, ())),
-            current_turn=lambda: hub().conversation.turns,
-            new_id=lambda: next(ids),
-        )
-
-    def _mentions(self, environment: CallEnvironment) -> McpContext:
-        return McpContext(
-            self.parts.mcp,
-            environment=environment,
-            clock=self.parts.clock,
-            notify=lambda text: self.parts.notices.post(Notice(part="mcp", text=text)),
-        )
-
-    def _own_system_text(self, cwd: Path, scope: SessionScope) -> str:
-        """Satchel's own system prompt for a session in this folder, whose tools were just looked at."""
-        return build_system(
-            cwd=str(cwd),
-            remembers=scope.memory is not None,
-            capabilities=self.capabilities.tools.lines() if self.capabilities is not None else (),
-            skills=self.tooling.skills.skills.lines(),
-            servers=self.parts.mcp.instructions(),
-            instructions=self._instructions(scope),
-        )
-
     def _hold(self, hub: SessionHub, interactive: bool) -> Session:
         session = Session(hub, is_interactive=interactive, release=self._release)
-        self._holds.setdefault(hub.id, set()).add(session)
+        hub.clients.add(session)
         return session
 
     async def _release(self, session: Session, reason: str) -> None:
         """Give up a hold. With the last one, the session is closed."""
-        holds = self._holds.get(session.id, set())
-        holds.discard(session)
         hub = self._hubs.get(session.id)
-        if hub is not None and not holds:
+        if hub is None:
+            return
+        hub.clients.discard(session)
+        if not hub.clients:
             await self._close_hub(hub, reason)
 
     async def _close_hub(self, hub: SessionHub, reason: str) -> None:
@@ -695,7 +509,6 @@ class Satchel:
             if self._hubs.get(hub.id) is hub:
                 self._hubs.pop(hub.id)
                 self._chosen.pop(hub.id, None)
-                self._holds.pop(hub.id, None)
 
     async def post(self, session_id: str, text: str, *, source: str, untrusted: bool = False) -> str:
         """Post a text into a session, which may be open here, open in another process, or closed.
@@ -712,7 +525,7 @@ class Satchel:
             StorageError: The post could not be stored.
         """
         hub = self._hubs.get(session_id)
-        redactor = hub.redactor if hub is not None else self.parts.redactor()
+        redactor = hub.log.redactor if hub is not None else self.parts.redactor()
         entry = await self.sessions.post(
             session_id,
             source=await redactor.redacted_text(source),
@@ -768,11 +581,11 @@ class Satchel:
                 return
             if await is_busy(hub.running):
                 raise UsageError(f"A turn is running in conversation {id}. Wait until it ends, or cancel it.")
-            async with hub.moving():
+            async with hub.doing("The conversation is being moved"):
                 if hub.project_id != belongs:
-                    await hub.record(movable(id, belongs))
+                    await hub.log.record(movable(id, belongs))
                     hub.project_id = belongs
-                    await hub.use_scope(await self.home.scope(belongs))
+                    await hub.driver.use_scope(await self.home.scope(belongs))
                 await self.home.bring(id, belongs)
 
     async def change_project(self, project: Project, **fields: Any) -> Project:
@@ -780,7 +593,7 @@ class Satchel:
         changed = self.home.projects.change(project, **fields)
         for hub in self._hubs.values():
             if hub.project_id == changed.id:
-                await hub.use_scope(await self.home.scope(changed.id))
+                await hub.driver.use_scope(await self.home.scope(changed.id))
         return changed
 
     async def delete_project(self, project: Project) -> None:
@@ -797,7 +610,7 @@ class Satchel:
             if await is_busy(hub.running):
                 raise UsageError(f"A turn is running in conversation {hub.id}. Cancel it first.")
         for hub in hubs:
-            if not hub.conversation.turns:
+            if not hub.log.conversation.turns:
                 await self._close_hub(hub, "deleted")  # leaves no log
         for info in await self.home.sessions_in(project.id):
             await self.delete_session(info.id)
@@ -807,7 +620,7 @@ class Satchel:
         for info in await self.sessions.branches(session_id):
             hub = await self._open_hub(info.id)
             if hub is not None:
-                await hub.record(event)
+                await hub.log.record(event)
             else:
                 await self.home.note_of(info.id, event)
 
@@ -841,10 +654,12 @@ class Satchel:
         """
         for id, hub in tuple(self._hubs.items()):
             usual, noted = self._chosen[id]
-            model = "" if hub.model is usual else f"{hub.model.provider}:{hub.model.model}"
-            is_usual = not model and hub.gate.mode == self.settings.agent.mode
-            text = "" if is_usual else json.dumps({"mode": hub.gate.mode, "model": model})
-            if text != noted and hub.has_begun:
+            model = (
+                "" if hub.driver.model is usual else f"{hub.driver.model.provider}:{hub.driver.model.model}"
+            )
+            is_usual = not model and hub.driver.tools.gate.mode == self.settings.agent.mode
+            text = "" if is_usual else json.dumps({"mode": hub.driver.tools.gate.mode, "model": model})
+            if text != noted and hub.driver.has_begun:
                 await self.sessions.note_chosen(id, text)
                 self._chosen[id] = usual, text
 
@@ -857,8 +672,7 @@ class Satchel:
             if hub is None:
                 return True
             awaits = await hub.deliveries.awaits_build()
-            holds = self._holds.get(session_id, ())
-            if hub.is_busy or any(not hold.is_spare or (awaits and hold.follows) for hold in holds):
+            if hub.is_busy or any(not one.is_spare or (awaits and one.follows) for one in hub.clients):
                 return False
             await self._close_hub(hub, "idle")
             return True
@@ -872,9 +686,9 @@ class Satchel:
                 continue
             with contextlib.suppress(StorageError):
                 is_read = any(
-                    hub.has_begun and hold.is_interactive
-                    for id, hub in self._hubs.items()
-                    for hold in self._holds.get(id, ())
+                    hub.driver.has_begun and client.is_interactive
+                    for hub in self._hubs.values()
+                    for client in hub.clients
                 )
                 version = (
                     await self.sessions.inbox.version(),
@@ -894,26 +708,12 @@ class Satchel:
     def _forget_words(self, words: Sequence[Words], ids: Sequence[str]) -> None:
         redact = live_redactor(words)
         for hub in self._hubs.values():
-            hub.forget_words(redact, ids)
+            hub.log.forget(redact, ids)
 
     async def _reload(self, session_id: str) -> None:
         hub = self._hubs.get(session_id)
         if hub is not None:
-            await hub.reload()
-
-    def _instructions(self, scope: SessionScope) -> list[Instructions]:
-        """The `AGENTS.md` of the folder, if the user trusts it, and what the user wrote for the project."""
-        settings, found = self.settings, []
-        if settings.project is not None and not settings.project_trusted:
-            notice = untrusted_project(settings)
-            if notice is not None:
-                self.notices.post_once(notice)
-        elif settings.project is not None and settings.project_instructions:
-            found.append(Instructions(source="AGENTS.md", text=settings.project_instructions))
-        if scope.project is not None:
-            source = f"the project {json.dumps(scope.project.name, ensure_ascii=False)}"
-            found.append(Instructions(source=source, text=scope.project.instructions))
-        return found
+            await hub.log.reload()
 
     async def _close(self) -> None:
         self._is_closed = True
@@ -942,12 +742,3 @@ def _uploads(home: Home) -> Uploads:
     from satchel.sessions.row_uploads import RowUploads  # noqa: PLC0415 - most homes have files
 
     return RowUploads(home.settings.home, home.server)
-
-
-def _limits(settings: Settings) -> TurnLimits:
-    return TurnLimits(
-        max_rounds=settings.agent.max_rounds,
-        tool_timeout_s=settings.agent.tool_timeout_s,
-        patience=Patience(end_s=settings.agent.model_timeout_s),
-        max_result_chars=settings.agent.max_result_chars,
-    )

@@ -23,10 +23,11 @@ from satchel.events import (
 )
 from satchel.loop import Sampling
 from satchel.memory import Memory
-from satchel.messages import FileBlock, Message, ToolResultBlock, Usage
+from satchel.messages import FileBlock, Message, TextBlock, ToolResultBlock, Usage, size_of_text
 from satchel.models import ChatModel
 from satchel.runtime.broadcast import Subscription
 from satchel.runtime.build_news import BuildNews
+from satchel.runtime.driver import TurnBeginning
 from satchel.runtime.hub import SessionHub
 from satchel.runtime.turns import RunningTurn, TurnResult
 from satchel.tools import ModeGate, Registry, ToolResult
@@ -80,12 +81,12 @@ class Session:
     @property
     def cwd(self) -> Path:
         """Its working directory."""
-        return self._hub.cwd
+        return self._hub.driver.environment.cwd
 
     @property
     def path(self) -> Path | None:
         """The log's file; None for an ephemeral session."""
-        return self._hub.path
+        return self._hub.log.journal.path
 
     @property
     def private(self) -> bool:
@@ -95,77 +96,79 @@ class Session:
     @property
     def gate(self) -> ModeGate:
         """The permission gate, which decides which calls may run."""
-        return self._hub.gate
+        return self._hub.driver.tools.gate
 
     @property
     def mode(self) -> Mode:
         """How to decide calls that no rule covers; may be changed at any time."""
-        return self._hub.gate.mode
+        return self._hub.driver.tools.gate.mode
 
     @mode.setter
     def mode(self, mode: Mode) -> None:
-        self._hub.gate.mode = mode
+        self._hub.driver.tools.gate.mode = mode
 
     @property
     def model(self) -> ChatModel:
         """The language model that answers."""
-        return self._hub.model
+        return self._hub.driver.model
 
     @property
     def model_name(self) -> str:
         """The model that answers, as the settings name it: "provider:model", or "none"."""
-        model = self._hub.model
+        model = self._hub.driver.model
         return model.provider if model.provider == "none" else f"{model.provider}:{model.model}"
 
     @property
     def tools(self) -> Registry:
         """The tools that the model may call."""
-        return self._hub.tools.registry
+        return self._hub.driver.tools.registry
 
     @property
     def turns(self) -> int:
         """The number of turns that have begun."""
-        return self._hub.conversation.turns
+        return self._hub.log.conversation.turns
 
     @property
     def context_tokens(self) -> int:
         """About how many tokens the messages of the next request have, without the instructions and the tools."""
-        return self._hub.context_tokens
+        return self._estimated(self.conversation.size)
 
     @property
     def memory_tokens(self) -> int:
         """How many of these come from memory: page or profile, agenda, and what was found for messages."""
-        return self._hub.memory_tokens
+        blocks = (block for message in self.messages for block in message.blocks)
+        shown = (block for block in blocks if isinstance(block, TextBlock) and block.origin == "memory")
+        return self._estimated(sum(size_of_text(block.text) for block in shown))
 
     @property
     def context_window(self) -> int | None:
         """The most tokens that a request to its model and its answer have together; None if that is not known."""
-        return self._hub.model.context_window
+        return self._hub.driver.model.context_window
 
     @property
     def usage(self) -> Usage:
         """Tokens and cost of the whole session."""
-        return self._hub.conversation.usage
+        return self._hub.log.conversation.usage
 
     @property
     def messages(self) -> tuple[Message, ...]:
         """The messages as the next request would contain them."""
-        return self._hub.conversation.messages
+        return self._hub.log.conversation.messages
 
     @property
     def conversation(self) -> Conversation:
         """The messages, the open calls and what was spent. It changes while turns run; don't modify it."""
-        return self._hub.conversation
+        return self._hub.log.conversation
 
     @property
     def untrusted(self) -> bool:
         """Whether the model has read something from outside; then what it says and stores is marked as from there."""
-        return self._hub.conversation.untrusted
+        return self._hub.log.conversation.untrusted
 
     @property
     def last_seq(self) -> int:
         """The number of the newest event; see `subscribe`."""
-        return self._hub.broadcast.last_seq
+        return self._hub.log.broadcast.last_seq
 
     @property
     def is_closed(self) -> bool:
@@ -185,12 +188,12 @@ class Session:
     @property
     def is_interrupted(self) -> bool:
         """Whether the program ended in the middle of the newest turn; see `resume`."""
-        return self._hub.running is None and self._hub.conversation.is_unfinished
+        return self._hub.running is None and self._hub.log.conversation.is_unfinished
 
     @property
     def pending_question(self) -> AskUser | None:
         """The question of the tool `ask_user` that the next message answers, or None."""
-        return self._hub.conversation.question
+        return self._hub.log.conversation.question
 
     @property
     def open_questions(self) -> tuple[QuestionAsked | AskUser, ...]:
@@ -235,7 +238,7 @@ class Session:
         try:
             return await running.result()
         except anyio.get_cancelled_exc_class():
-            await self._hub.stop(running)
+            await running.stop()
             raise
 
     async def stream(
@@ -255,7 +258,7 @@ class Session:
                 yield event
         finally:
             if stop_when_left:
-                await self._hub.stop(running)
+                await running.stop()
 
     async def start(
         self,
@@ -290,13 +293,15 @@ class Session:
         """
         self._check_held()
         return await self._hub.send(
-            text,
-            memory=memory,
-            results=results,
-            attached=attached,
-            files=files,
-            captures=captures,
-            sampling=sampling,
+            TurnBeginning(
+                text=text,
+                memory=memory,
+                results=results,
+                attached=attached,
+                files=files,
+                captures=captures,
+                sampling=sampling,
+            )
         )
 
     @property
@@ -305,7 +310,7 @@ class Session:
 
         Those that waited when the program ended wait still: they come before the next message, or after `resume`.
         """
-        return self._hub.waiting
+        return self._hub.line.messages
 
     async def take_back(self, id: str) -> MessageWaiting | None:
         """Take a message out of the line. None if it is not in it: its turn has begun.
@@ -314,11 +319,11 @@ class Session:
             StorageError: The log can't be written. Its turn doesn't begin, until the session is opened again.
         """
         self._check_held()
-        return await self._hub.take_back(id)
+        return await self._hub.line.take_back(id)
 
     def hold_line(self) -> None:
         """Begin no more turns of messages that wait: the program is about to end. The log keeps them."""
-        self._hub.holds_line = True
+        self._hub.line.is_held = True
 
     async def take_over(self, history: Sequence[Message]) -> None:
         """Put a conversation that was held elsewhere before the first message. None of it is captured as memory.
@@ -354,12 +359,12 @@ class Session:
     @property
     def memory(self) -> Memory | None:
         """What it stores in: the user's own memory, or that of its project."""
-        return self._hub.scope.memory
+        return self._hub.driver.memory.scope.memory
 
     @property
     def project(self) -> str:
         """The name of the project that it is in, or ""; its id where the project is gone."""
-        found = self._hub.scope.project
+        found = self._hub.driver.memory.scope.project
         return self._hub.project_id if found is None else found.name
 
     def subscribe(self, after_seq: int | None = None) -> Subscription:
@@ -377,7 +382,7 @@ class Session:
             UsageError: The session has no record with this number.
         """
         self._check_held()
-        return self._hub.broadcast.subscribe(after_seq)
+        return self._hub.log.broadcast.subscribe(after_seq)
 
     async def answer(
         self,
@@ -439,11 +444,11 @@ class Session:
 
     async def note(self, notice: Notice) -> None:
         """Log something that the model is not shown, such as a `/` command."""
-        await self._hub.record(notice)
+        await self._hub.log.record(notice)
 
     async def ensure_tools_ready(self) -> list[str]:
         """Wait until all tools of this session are known; see `SessionTools.ensure_ready`."""
-        return await self._hub.sources.ensure_ready()
+        return await self._hub.driver.tools.ensure_ready()
 
     async def refresh_tools(self) -> Registry:
         """Look for tools again.
@@ -458,7 +463,8 @@ class Session:
             UsageError: A turn is running.
         """
         self._check_held()
-        return await self._hub.refresh_tools()
+        self._hub.refuse_while_busy()
+        return await self._hub.driver.tools.refresh()
 
     def use_model(self, model: ChatModel) -> None:
         """Use another model from the next turn on. The caller closes the previous one.
@@ -474,6 +480,9 @@ class Session:
         if not self._is_released:
             self._is_released = True
             await self._release(self, reason)
+
+    def _estimated(self, size: int) -> int:
+        return self._hub.driver.terms.estimator.tokens(size)
 
     def _check_held(self) -> None:
         if self._is_released:

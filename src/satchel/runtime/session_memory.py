@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Final, Literal
@@ -10,7 +10,6 @@ from typing import Final, Literal
 import anyio
 
 from satchel.clock import local_day
-from satchel.conversation import Conversation
 from satchel.errors import SatchelError, StorageError
 from satchel.events import Event, MemoryCaptured, MemorySurfaced, Notice, Observation, SurfacedMemory
 from satchel.memory import Agenda, Context, Episode, Hit, Page, Profile
@@ -24,6 +23,7 @@ from satchel.runtime.home import Home
 from satchel.runtime.lines import held_back_notice
 from satchel.runtime.parts import Parts
 from satchel.runtime.projects import SessionScope
+from satchel.runtime.session_log import SessionLog
 from satchel.sessions import FORGOTTEN, Words
 from satchel.sessions.view import SessionTurn
 
@@ -40,34 +40,28 @@ class SessionMemory:
     """Memory as one open session uses it. It keeps what was composed and named, so that nothing stands twice."""
 
     def __init__(
-        self,
-        *,
-        session_id: str,
-        parts: Parts,
-        home: Home,
-        scope: SessionScope,
-        distilling: Distilling,
-        conversation: Callable[[], Conversation],
-        record: Callable[..., Awaitable[None]],
+        self, log: SessionLog, *, parts: Parts, home: Home, scope: SessionScope, distilling: Distilling
     ) -> None:
-        """Without memory in `scope`, nothing is shown and nothing stored. `record` is for events where a log that can't
-        be written is not its caller's concern.
-        """
-        self._id = session_id
+        """Without memory in `scope`, nothing is shown and nothing stored."""
+        self._log = log
         self._parts = parts
         self._home = home
-        self._scope = scope
+        self.scope = scope
         self._distilling = distilling
-        self._conversation = conversation
-        self._record = record
         self._profile_for: int | None = None
         self._agenda_for: tuple[int, str] | None = None
         # What stands in profile or agenda and was named in a turn's result.
         self._named: set[str] = set()
+        log.followers.append(self._check_shown)
+
+    @property
+    def is_on(self) -> bool:
+        """Whether there is a memory to read and to store in."""
+        return self.scope.memory is not None
 
     def absent(self, model: ChatModel, *, wanted: bool) -> tuple[TextBlock, ...]:
         """The notice that the recall-only model answers with if memory is not used."""
-        if model.provider != RECALL_PROVIDER or (wanted and self._scope.memory is not None):
+        if model.provider != RECALL_PROVIDER or (wanted and self.is_on):
             return ()
         if not self._parts.settings.memory.enabled:
             why = "Memory is switched off (memory.enabled)"
@@ -109,12 +103,12 @@ class SessionMemory:
 
         The model does not see what it was shown before if somebody else writes now (`is_guests`).
         """
-        conversation = self._conversation()
+        conversation = self._log.conversation
         settings = self._parts.settings.memory
         recalls_only = model.provider == RECALL_PROVIDER
         judge = None if recalls_only else await self._judge()
         found: list[Context] = []
-        for memory in self._scope.memories:
+        for memory in self.scope.memories:
             # A project's own memories first; the user's others get what is left of the room.
             left = settings.limit - sum(len(context.memories) for context in found)
             if found and left <= 0:
@@ -130,7 +124,7 @@ class SessionMemory:
                     exclude=() if recalls_only or is_guests else conversation.surfaced_ids | self._named,
                     standing=() if is_guests else conversation.standing_ids,
                     known=() if recalls_only or is_guests else conversation.shown_ids,
-                    exclude_session=None if recalls_only or conversation.is_compacted else self._id,
+                    exclude_session=None if recalls_only or conversation.is_compacted else self._log.id,
                     judge=judge,
                 )
             )
@@ -150,9 +144,11 @@ class SessionMemory:
 
     async def is_guests(self, text: str | None) -> bool:
         """Whether somebody else than the user writes this message, or wrote the last one."""
-        said: list[Message | str] = [*self._conversation().messages, *([] if text is None else [text])]
+        said: list[Message | str] = [*self._log.conversation.messages, *([] if text is None else [text])]
         try:
-            return any([await memory.guest_speaks(said, session=self._id) for memory in self._scope.memories])
+            return any(
+                [await memory.guest_speaks(said, session=self._log.id) for memory in self.scope.memories]
+            )
         except StorageError:
             return False
 
@@ -162,7 +158,7 @@ class SessionMemory:
         Both are composed with the first message of an open session, which may be resumed. They keep
         their place and their bytes; a compaction that took them away brings them back with the next message.
         """
-        conversation, memories = self._conversation(), self._scope.memories
+        conversation, memories = self._log.conversation, self.scope.memories
         # The recall-only model would answer every message with them.
         if model.provider == RECALL_PROVIDER:
             return []
@@ -179,13 +175,13 @@ class SessionMemory:
                         confidential=True,
                         # A conversation that goes on has its own words before the model.
                         lately=conversation.turns <= 1,
-                        exclude_session=None if conversation.is_compacted else self._id,
+                        exclude_session=None if conversation.is_compacted else self._log.id,
                     )
                     for memory in reversed(memories)
                 ]
                 if any(profiles) and (there is None or _joined(profiles) != there.text):
                     events.append(self._standing_event("profile", profiles, ""))
-                own = self._scope.memory
+                own = self.scope.memory
                 if settings.page_tokens and own is not None and await own.page_waits():
                     self._parts.notices.post_once(Notice(part="memory", text=_PAGE_WAITS))
             self._profile_for = conversation.compactions
@@ -198,7 +194,7 @@ class SessionMemory:
                 await memory.agenda(
                     budget_tokens=settings.agenda_tokens,
                     standing=stand,
-                    exclude_session=None if conversation.is_compacted else self._id,
+                    exclude_session=None if conversation.is_compacted else self._log.id,
                 )
                 for memory in reversed(memories)
             ]
@@ -213,7 +209,7 @@ class SessionMemory:
         self, name: Literal["profile", "agenda"], shown: Sequence[Profile | Page | Agenda], day: str
     ) -> MemorySurfaced:
         return MemorySurfaced(
-            turn=self._conversation().turns,
+            turn=self._log.conversation.turns,
             text=_joined(shown),
             memories=tuple(
                 SurfacedMemory(
@@ -245,13 +241,13 @@ class SessionMemory:
         Returns:
             What the user should know.
         """
-        memory = self._scope.memory
+        memory = self.scope.memory
         if memory is None:
             return []
         episodes = [
             kept
             for said in turns
-            for episode in episodes_of(self._id, said)
+            for episode in episodes_of(self._log.id, said)
             if (kept := _without_forgotten(episode, forgotten)).text != FORGOTTEN
         ]
         ended = anyio.Event()
@@ -268,7 +264,7 @@ class SessionMemory:
                 late = notices if is_late else []
                 told.extend([] if is_late else notices)
                 # In one batch: what is not told is not marked as captured, and told when Satchel is started again.
-                await self._record(MemoryCaptured(turn=turn, ids=tuple(ids)), *late)
+                await self._log.note(MemoryCaptured(turn=turn, ids=tuple(ids)), *late)
                 self._distilling.notify()
             except SatchelError as error:
                 told.append(_not_captured(str(error)))
@@ -281,7 +277,7 @@ class SessionMemory:
         is_late = not ended.is_set()
         return [*told, _not_captured("The database is busy.")] if is_late else told
 
-    async def check_shown(self, event: Event) -> None:
+    async def _check_shown(self, event: Event) -> None:
         """Take what an event shows out of the logs, if another process forgot the memories before this one had logged
         their texts. What is forgotten later is found in the log by whoever forgets it.
         """
@@ -292,7 +288,7 @@ class SessionMemory:
                 shown = {hit["memory"]["id"]: hit["memory"]["content"] for hit in hits}
             case _:
                 return
-        memories = self._scope.memories
+        memories = self.scope.memories
         if not memories or not shown:
             return
         with suppress(StorageError):

@@ -1,8 +1,9 @@
-"""What a session is opened with, and checks that refuse a program's mistakes at once instead of during a turn."""
+"""What a session is opened with, checked at once so that a program's mistakes don't show during a turn."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
 from typing import TypeAlias, get_args
 
 from satchel.config import Mode
@@ -10,6 +11,7 @@ from satchel.errors import UsageError
 from satchel.loop import Hook
 from satchel.loop.tokens import TokenCounter
 from satchel.runtime.sinks import HistorySink
+from satchel.tools import FunctionOrTool, Toolset
 
 SystemText: TypeAlias = str | Callable[[str], str]
 """A session's system prompt, or a function that gets Satchel's own and returns the one to use."""
@@ -27,49 +29,56 @@ def read_mode(name: str) -> Mode:
     raise UsageError(f"There is no mode {name!r}. The modes are {', '.join(get_args(Mode))}.")
 
 
-def check_rules(allow: Sequence[str]) -> None:
-    """Refuse a string instead of a list of rules, because its letters would be rules.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionOptions:
+    """What only the client that opens a session decides; see `Satchel.session`.
 
     Raises:
-        UsageError: See above.
+        UsageError: A string instead of a list of rules, whose letters would be rules; or an object that is no hook, no
+            history sink or no token counter.
     """
-    if isinstance(allow, str):
-        raise UsageError(f"`allow` takes a list of rules, such as [{allow!r}].")
 
+    model: str | None
+    mode: Mode | None
+    allow: Sequence[str]
+    private: bool
+    ephemeral: bool
+    tools: Sequence[FunctionOrTool | Toolset]
+    toolsets: Sequence[Toolset]
+    system: SystemText | None
+    token_counter: TokenCounter | None
+    sinks: Sequence[HistorySink]
+    hooks: Sequence[Hook]
 
-def check_hooks(hooks: Sequence[Hook]) -> None:
-    """Refuse objects that are not hooks.
+    def __post_init__(self) -> None:
+        """Check them."""
+        if isinstance(self.allow, str):
+            raise UsageError(f"`allow` takes a list of rules, such as [{self.allow!r}].")
+        methods = [name for kind in get_args(Hook) for name in vars(kind) if name.startswith("on_")]
+        for hook in self.hooks:
+            if not isinstance(hook, Hook):
+                raise UsageError(f"{hook!r} is not a hook: it has none of the methods {', '.join(methods)}.")
+        for sink in self.sinks:
+            if isinstance(sink, type) or not callable(getattr(sink, "append", None)):
+                raise UsageError(f"{sink!r} is not a history sink: it has no method append(record).")
+        if self.token_counter is not None and not callable(self.token_counter):
+            raise UsageError(
+                f"The token counter is {self.token_counter!r}. Give a function that takes a text and returns its "
+                "tokens."
+            )
 
-    Raises:
-        UsageError: An object has no method of a hook.
-    """
-    methods = [name for kind in get_args(Hook) for name in vars(kind) if name.startswith("on_")]
-    for hook in hooks:
-        if not isinstance(hook, Hook):
-            raise UsageError(f"{hook!r} is not a hook: it has none of the methods {', '.join(methods)}.")
+    def refuse(self, session_id: str) -> None:
+        """A client that joins a session takes it as it is.
 
-
-def check_sinks(sinks: Sequence[HistorySink]) -> None:
-    """Refuse objects that are not history sinks.
-
-    Raises:
-        UsageError: An object has no method `append`.
-    """
-    for sink in sinks:
-        if isinstance(sink, type) or not callable(getattr(sink, "append", None)):
-            raise UsageError(f"{sink!r} is not a history sink: it has no method append(record).")
-
-
-def check_token_counter(counter: TokenCounter | None) -> None:
-    """Refuse an object that is not a token counter.
-
-    Raises:
-        UsageError: It can't be called.
-    """
-    if counter is not None and not callable(counter):
-        raise UsageError(
-            f"The token counter is {counter!r}. Give a function that takes a text and returns its tokens."
-        )
+        Raises:
+            UsageError: Something is given.
+        """
+        names = [field.name for field in fields(self)]
+        if any(getattr(self, name) for name in names):
+            raise UsageError(
+                f"Session {session_id} is open in this process already. A client that joins it takes it as it is: "
+                f"leave out {', '.join(names)}."
+            )
 
 
 def system_text(system: SystemText | None, own: str) -> str:

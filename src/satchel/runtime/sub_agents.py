@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -24,15 +24,12 @@ from satchel.events import (
 )
 from satchel.loop import (
     Budget,
-    CallEnvironment,
     Hook,
     OnAction,
     OnObservation,
     OnRequest,
-    TokenEstimator,
     Toolbox,
     TurnInput,
-    TurnLimits,
     TurnOutcome,
     Verdict,
     run_turn,
@@ -40,7 +37,8 @@ from satchel.loop import (
 from satchel.memory import toolset as memory_tools
 from satchel.messages import Block, Message, TextBlock, Usage
 from satchel.models import ChatModel
-from satchel.runtime.parts import Parts
+from satchel.runtime.driver import Driver
+from satchel.runtime.session_log import SessionLog
 from satchel.runtime.surroundings import surroundings_block, time_block
 from satchel.runtime.tool_display import describe_call
 from satchel.runtime.web import close_state
@@ -66,19 +64,20 @@ class _Share:
 
     Attributes:
         tokens: At most.
-        whole: The session's budget, and `conversation` its conversation, whose usage includes this sub-agent's.
+        whole: The session's budget.
+        log: Of the session, whose usage includes this sub-agent's.
         is_used_up: The sub-agent may ask for nothing more because of `tokens`.
     """
 
     tokens: int
     whole: Budget
-    conversation: Callable[[], Conversation]
+    log: SessionLog
     is_used_up: bool = False
 
     async def check(self, spent: Usage, *, unpriced: int, ahead_tokens: int) -> Verdict:
         """See `Budget`."""
         verdict = await self.whole.check(
-            self.conversation().turn_usage, unpriced=unpriced, ahead_tokens=ahead_tokens
+            self.log.conversation.turn_usage, unpriced=unpriced, ahead_tokens=ahead_tokens
         )
         if not verdict.exceeded and spent.total_tokens + ahead_tokens > self.tokens:
             self.is_used_up = True
@@ -113,30 +112,13 @@ class _OnCalls:
 class SubAgents:
     """Those of one session. It is the `delegate` of its tools (`satchel.tools.port.Delegate`)."""
 
-    def __init__(
-        self,
-        *,
-        parts: Parts,
-        system: Callable[[], str],
-        model: Callable[[], ChatModel],
-        conversation: Callable[[], Conversation],
-        environment: Callable[[], CallEnvironment],
-        record: Callable[..., Awaitable[Any]],
-        budget: Callable[[], Budget],
-        limits: TurnLimits,
-        hooks: Sequence[Hook],
-        estimator: TokenEstimator,
-    ) -> None:
-        self._parts = parts
+    def __init__(self, driver: Driver, *, system: Callable[[], str]) -> None:
+        self._driver = driver
         self._system = system
-        self._model = model
-        self._conversation = conversation
-        self._environment = environment
-        self._record = record
-        self._budget = budget
-        self._limits = replace(limits, max_rounds=parts.settings.agent.sub_agent_rounds)
-        self._hooks: tuple[Any, ...] = tuple(map(_OnCalls, hooks))
-        self._estimator = estimator
+        terms, settings = driver.terms, driver.parts.settings.agent
+        self._limits = replace(terms.limits, max_rounds=settings.sub_agent_rounds)
+        self._hooks: tuple[Any, ...] = tuple(map(_OnCalls, terms.hooks))
+        self._tokens = settings.sub_agent_tokens
         self._lane = anyio.CapacityLimiter(_MOST_AT_ONCE)
 
     async def __call__(self, task: str, tools: Sequence[str], context: ToolContext) -> ToolResult:
@@ -150,7 +132,7 @@ class SubAgents:
     def _offered(self, wanted: Sequence[str]) -> Sequence[Tool] | str:
         """The tools of a sub-agent, or why it can't have them."""
         found: dict[str, Tool] = {}
-        toolbox = self._environment().tools
+        toolbox = self._driver.environment.tools
         for name in dict.fromkeys((*_READING, *wanted)):
             tool = toolbox.get(name)
             if tool is not None and name not in _NEVER and not tool.spec.client_side:
@@ -165,8 +147,8 @@ class SubAgents:
         mine, state = Conversation(), dict[str, Any]()
         # What it is told may come from there.
         mine.untrusted = context.untrusted
-        share = _Share(self._parts.settings.agent.sub_agent_tokens, self._budget(), self._conversation)
-        model, environment = self._model(), self._environment()
+        share = self._share(self._tokens)
+        model, environment = self._driver.model, self._driver.environment
         began = TurnInput(
             message=self._message(task, surroundings_block(context.cwd, context.environ)),
             conversation=mine,
@@ -185,11 +167,11 @@ class SubAgents:
                 delegate=None,
             ),
             emit=lambda events: self._emit(events, model, context),
-            clock=self._parts.clock,
+            clock=self._driver.parts.clock,
             limits=self._limits,
             budget=share,
             hooks=self._hooks,
-            estimator=self._estimator,
+            estimator=self._driver.terms.estimator,
             # The ids of calls name questions and files of the session.
             call_prefix=f"{hashlib.sha256(context.call_id.encode()).hexdigest()[:6]}_",
         )
@@ -213,15 +195,16 @@ class SubAgents:
             message=self._message(_CONCLUDE),
             environment=replace(began.environment, tools=Toolbox(definitions=definitions)),
             limits=replace(self._limits, max_rounds=2),
-            budget=_Share(
-                2 * self._parts.settings.agent.sub_agent_tokens, self._budget(), self._conversation
-            ),
+            budget=self._share(2 * self._tokens),
         )
+
+    def _share(self, tokens: int) -> _Share:
+        return _Share(tokens, self._driver.terms.budget(), self._driver.log)
 
     def _message(self, text: str, *more: Block) -> Message:
         # Not as said by the user, so that nothing takes it for their words.
         block = TextBlock(text=text, origin="context")
-        return Message(role="user", blocks=(block, *more, time_block(self._parts.clock.now())))
+        return Message(role="user", blocks=(block, *more, time_block(self._driver.parts.clock.now())))
 
     async def _emit(self, events: Sequence[Event], model: ChatModel, context: ToolContext) -> None:
         """Log what happened beneath the call, and count what it cost as the session's."""
@@ -238,12 +221,12 @@ class SubAgents:
             if isinstance(event, Assistant | Compaction)
         ]
         for each in spent:
-            self._conversation().apply(each)
+            self._driver.log.conversation.apply(each)
         if kept:
             within = [
                 SubAgentEvent(turn=context.turn, call_id=context.call_id, event=event) for event in kept
             ]
-            await self._record(*within, *spent)
+            await self._driver.log.record(*within, *spent)
         for event in kept:
             match event:
                 case Action(tool=tool, input=input):

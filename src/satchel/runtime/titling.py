@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Final
 
 import anyio
 
 from satchel.clock import local_day
-from satchel.conversation import Conversation
 from satchel.errors import SatchelError
-from satchel.events import SessionTitled
+from satchel.events import Event, SessionTitled
+from satchel.loop import HardBudget
 from satchel.memory.store.spending import Asked, complete
 from satchel.messages import Message, TextBlock
 from satchel.models import ModelRequest
 from satchel.runtime.background_models import TITLE
 from satchel.runtime.home import Home
 from satchel.runtime.parts import Parts
+from satchel.runtime.session_log import SessionLog
 from satchel.sessions import title_of
 
 _log = logging.getLogger(__name__)
@@ -45,19 +46,26 @@ class Titling:
         is_titled: It has one, of the user or of a model.
     """
 
+    log: SessionLog
+    _: KW_ONLY
     parts: Parts
     home: Home
-    _: KW_ONLY
     is_titled: bool
-    check_budget: Callable[[], Awaitable[None]]
-    count: Callable[[str, Asked], Awaitable[None]]
-    record: Callable[[SessionTitled], Awaitable[object]]
+    budget: Callable[[], HardBudget]
     _scope: anyio.CancelScope | None = field(default=None, init=False)
     _ended: anyio.Event = field(default_factory=anyio.Event, init=False)
 
-    def begin(self, conversation: Conversation) -> None:
+    def __post_init__(self) -> None:
+        """Follow the log."""
+        self.log.followers.append(self._follow)
+        self.log.on_forgotten.append(lambda _: self.stop())
+
+    async def _follow(self, event: Event) -> None:
+        self.is_titled = self.is_titled or isinstance(event, SessionTitled)
+
+    def begin(self) -> None:
         """A turn has ended: ask for a title in the background, if one is due and the settings want it."""
-        background = self.parts.settings.background
+        background, conversation = self.parts.settings.background, self.log.conversation
         if (
             self.is_titled
             or self._scope is not None
@@ -88,7 +96,7 @@ class Titling:
             with scope:
                 title = await self._made(said)
                 if title and not self.is_titled:
-                    await self.record(self.home.titled(title, by="model"))
+                    await self.log.record(self.home.titled(title, by="model"))
         except SatchelError as error:
             _log.info("No title was made: %s", error)  # The first words name the session.
         finally:
@@ -102,7 +110,7 @@ class Titling:
             return ""
         if self.parts.settings.background.is_limited:
             (await self.home.background_day(local_day(self.parts.clock.now()))).check()
-        await self.check_budget()
+        await self.budget().check_call()
         message = Message(role="user", blocks=(TextBlock(text=said),))
         request = ModelRequest(system=_SYSTEM, messages=(message,), max_tokens=_ANSWER_TOKENS)
         asked: list[Asked] = []
@@ -111,5 +119,5 @@ class Titling:
         finally:
             with anyio.CancelScope(shield=True):
                 for each in asked:
-                    await self.count(TITLE, each)
+                    await self.log.count(TITLE, each)
         return title_of(_AROUND.sub("", answer.message.text.strip().partition("\n")[0]))

@@ -250,6 +250,12 @@ class RunningTurn:
         assert self.result_or_none is not None
         return self.result_or_none
 
+    async def stop(self) -> None:
+        """Interrupt the turn and wait until it has ended, whatever becomes of the caller meanwhile."""
+        self.cancel()
+        with anyio.CancelScope(shield=True):
+            await self.ended()
+
     async def ended(self) -> None:
         """Wait for the end; an error is not raised."""
         await self._over.wait()

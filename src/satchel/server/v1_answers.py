@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from satchel import errors
+from satchel import events as kinds
 from satchel.errors import SatchelError
 from satchel.events import Record, TurnStatus
 from satchel.messages import ToolUseBlock, Usage
@@ -16,7 +17,7 @@ from satchel.server.client_turns import ClientCall, ClientRequest, StartedTurn, 
 from satchel.server.problems import status_of_class
 from satchel.server.service import Service
 from satchel.server.v1_errors import V1Failure
-from satchel.sessions.view import LastWords, Said, SessionView
+from satchel.sessions.view import LastWords, Said, SessionView, ToolCall
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +78,12 @@ class Answering:
                 return self._more(text, is_end=answer is not None)
             case LastWords(rest=text):
                 return self._more(text, is_end=True)
-            case _:
+            case (
+                None | kinds.TurnStart() | kinds.TurnResumed() | kinds.MemorySurfaced() | kinds.ThinkingDelta()
+                | ToolCall() | kinds.QuestionAsked() | kinds.QuestionAnswered() | kinds.AskUser()
+                | kinds.BuildPosted() | kinds.MessageWaiting() | kinds.MessageTakenBack() | kinds.Posted()
+                | kinds.Compaction() | kinds.Notice() | kinds.Failure() | kinds.TurnEnd()
+            ):  # fmt: skip
                 return ""
 
     def _more(self, text: str, *, is_end: bool) -> str:

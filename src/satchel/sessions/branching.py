@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
+from satchel import events as kinds
 from satchel.errors import StorageError
 from satchel.events import (
     Assistant,
@@ -133,5 +134,11 @@ def _repeated(event: Event, spill: Path, copy: Path) -> Event:
             return replace(event, ids=())
         case Observation(spill=str(place)) if beside(spill, place).is_relative_to(spill):
             return replace(event, spill=str(copy / beside(spill, place).relative_to(spill)))
-        case _:
+        case (
+            Observation() | TurnStart() | SessionStart() | Notice() | BuildPosted() | MessageWaiting()
+            | MessageTakenBack() | ModelCalled() | SessionTitled() | SessionFiled() | SessionBranched() | SessionEnd()
+            | kinds.TurnResumed() | kinds.ContextAdded() | kinds.MemorySurfaced() | kinds.QuestionAsked()
+            | kinds.QuestionAnswered() | kinds.Permission() | kinds.Action() | kinds.RoundObserved() | kinds.AskUser()
+            | kinds.SubAgentEvent() | kinds.Posted() | kinds.Failure() | kinds.Final() | kinds.Transient()
+        ):  # fmt: skip
             return event

@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, assert_never
 
+from satchel import events as kinds
 from satchel.clock import local_day
 from satchel.errors import UsageError
 from satchel.events import (
@@ -184,8 +185,17 @@ def passages_of(record: Record) -> tuple[LogPassage, ...]:
             kind, text = "output", event.text
         case AskUser():
             kind, text = "assistant", event.question
-        case _:
+        case (
+            SessionStart() | kinds.TurnResumed() | kinds.ContextAdded() | kinds.MemorySurfaced()
+            | kinds.MemoryCaptured() | kinds.QuestionAsked() | kinds.QuestionAnswered() | kinds.Permission()
+            | kinds.RoundObserved() | Compaction() | ModelCalled() | kinds.SubAgentEvent() | kinds.Posted()
+            | kinds.MessageWaiting() | kinds.MessageTakenBack() | kinds.BuildPosted() | kinds.Notice()
+            | kinds.Failure() | kinds.Final() | kinds.TurnEnd() | SessionTitled() | SessionFiled()
+            | SessionBranched() | SessionEnd() | kinds.Transient()
+        ):  # fmt: skip
             return ()
+        case _:
+            assert_never(event)
     if not text:
         return ()
     return (LogPassage(seq=record.seq, turn=event.turn, kind=kind, at=record.at.isoformat(), text=text),)
@@ -257,8 +267,16 @@ class Summary:
                     self._spend(record, _CONVERSATION, event.usage)
             case Compaction():
                 self._spend(record, "compaction", event.usage)
-            case _:
+            case (
+                kinds.TurnResumed() | kinds.ContextAdded() | kinds.MemorySurfaced() | kinds.MemoryCaptured()
+                | kinds.QuestionAsked() | kinds.QuestionAnswered() | kinds.Permission() | Action() | Observation()
+                | kinds.RoundObserved() | AskUser() | kinds.SubAgentEvent() | kinds.Posted() | kinds.MessageWaiting()
+                | kinds.MessageTakenBack() | kinds.BuildPosted() | kinds.Notice() | kinds.Failure() | kinds.Final()
+                | kinds.TurnEnd() | SessionEnd() | kinds.Transient()
+            ):  # fmt: skip
                 pass
+            case _:
+                assert_never(event)
 
     def _spend(
         self, record: Record, purpose: str, usage: Usage, *, provider: str = "", model: str = ""

@@ -474,6 +474,8 @@ class ConversationScreen(App[int]):
             case "error":
                 self._settle_waiting()
                 self._tell(f"⚒ {name} could not be built: {one_line(event.text, 1000)}", "warn")
+            case _:
+                assert_never(event.kind)
 
     def _noticed(self, part: str, text: str) -> None:
         if part == "command":

@@ -383,7 +383,7 @@ def _fixed_by(origin: Origin, source: str) -> str:
             return f"Set by the project: {source}."
         case "command line":
             return "Set on the command line of this server."
-        case _:
+        case "default" | "file":
             return ""
 
 

@@ -7,10 +7,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Final
+from typing import Final, assert_never
 
 import anyio.to_thread
 
+from satchel import events as kinds
 from satchel.capabilities.files import content_of
 from satchel.errors import SatchelError
 from satchel.events import AskUser, Assistant
@@ -85,8 +86,15 @@ def _turn(turn: SessionTurn, pictures: _Pictures) -> _Turn:
                 shown.parts.append(("said", question))
             case LastWords(rest=rest, question=None) if rest.strip():
                 shown.parts.append(("said", rest))
-            case _:
+            case (
+                Said() | LastWords() | kinds.TurnStart() | kinds.TurnResumed() | kinds.MemorySurfaced()
+                | kinds.ThinkingDelta() | kinds.QuestionAsked() | kinds.QuestionAnswered() | kinds.BuildPosted()
+                | kinds.MessageWaiting() | kinds.MessageTakenBack() | kinds.Posted() | kinds.Compaction()
+                | kinds.Notice() | kinds.Failure() | kinds.TurnEnd()
+            ):  # fmt: skip
                 pass
+            case _:
+                assert_never(part)
     return shown
 
 

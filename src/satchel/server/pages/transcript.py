@@ -637,6 +637,8 @@ class Transcript:
             case "complete" | "error":
                 item.ask, item.end = None, event.text
                 item.status = event.status or ("failed" if event.kind == "error" else "active")
+            case _:
+                assert_never(event.kind)
 
     @property
     def open_builds(self) -> Sequence[str]:

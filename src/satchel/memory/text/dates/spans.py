@@ -138,7 +138,7 @@ def index_of(period: Period, day: date) -> int:
             return (day.toordinal() - 1) // 7
         case "month":
             return 12 * day.year + day.month - 1
-        case _:
+        case "year":
             return day.year
 
 

@@ -1,0 +1,186 @@
+"""The log of an open session: what happens is written, then shown to all who follow it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import TypeAlias
+
+import anyio
+
+from satchel.clock import Clock
+from satchel.errors import NotFound, StorageError
+from satchel.events import Durable, Event, ModelCalled, Observation, Record, SubAgentEvent, is_transient
+from satchel.loop import PrefixWatch
+from satchel.memory.store.spending import Asked
+from satchel.models import Completion
+from satchel.runtime.broadcast import Broadcast
+from satchel.runtime.log_redactor import Clean, LogRedactor
+from satchel.runtime.replay import Replay
+from satchel.runtime.session_files import SessionFiles
+from satchel.sessions import EphemeralJournal, Journal, SessionStore, Words, live_redactor
+
+Redact: TypeAlias = Callable[[str, str, bool], str]
+"""Takes forgotten words out of a text; see `live_redactor`."""
+
+
+class SessionLog:
+    """The log of one open session and the conversation that it makes. Every event passes through `record` or `show`.
+
+    Attributes:
+        conversation: As the model sees it. It is read anew after words were forgotten, so nobody else keeps it.
+        files: What is kept beside the log.
+        watch: Whether each request only adds to the one before it.
+        activity: What runs in the session, as the beginning of a sentence, or "". Meanwhile, the conversation is not
+            read anew.
+        followers: Called with each event that was logged, once it is published.
+        on_forgotten: Called with what takes forgotten words out of a text.
+        on_read: Called with what the log holds when it is read anew.
+    """
+
+    def __init__(
+        self,
+        journal: Journal | EphemeralJournal,
+        replay: Replay,
+        *,
+        sessions: SessionStore,
+        files: SessionFiles,
+        redactor: LogRedactor,
+        clock: Clock,
+    ) -> None:
+        """`replay` has visited the log."""
+        self.id = journal.session_id
+        self.journal = journal
+        self.conversation = replay.conversation
+        self.files = files
+        self.redactor = redactor
+        self.broadcast = Broadcast(last_seq=journal.last_seq, read=journal.records)
+        self.watch = PrefixWatch()
+        self.activity = ""
+        self.followers: list[Callable[[Event], Awaitable[None]]] = []
+        self.on_forgotten: list[Callable[[Clean], None]] = []
+        self.on_read: list[Callable[[Replay], None]] = []
+        self._clock = clock
+        self._sessions = sessions
+        self._recording = anyio.Lock(fast_acquire=True)
+        self._must_read = False
+
+    async def record(self, *events: Event) -> tuple[Record, ...]:
+        """Log events, then publish them, so that nothing is shown that a crash could take back. Events that are never
+        logged are only shown, or left out beside others.
+
+        Returns:
+            Their records, as they are in the log.
+
+        Raises:
+            StorageError: The log can't be written; nothing was published.
+        """
+        lasting = [event for event in events if not is_transient(event)]
+        if not lasting:
+            for event in events:
+                self.show(event)
+            return ()
+        for event in lasting:
+            of_call = event.event if isinstance(event, SubAgentEvent) else event
+            if isinstance(of_call, Observation):
+                await self.files.make_readable(of_call.files)
+
+        async def without(forgotten: Sequence[str]) -> Sequence[Event]:
+            self._forget_taken(forgotten)
+            return await self.redactor.redacted(lasting)
+
+        async with self._recording:
+            written = await self.journal.append(
+                await self.redactor.redacted(lasting),
+                durable=any(isinstance(event, Durable) for event in lasting),
+                forgotten=without,
+            )
+            for record, event in zip(written, lasting, strict=True):
+                self.broadcast.publish(replace(record, event=event))
+        for event in lasting:
+            for follower in self.followers:
+                await follower(event)
+        return written
+
+    async def note(self, *events: Event) -> None:
+        """Record events that don't matter if the log can't be written any more."""
+        with suppress(StorageError):
+            await self.record(*events)
+
+    def show(self, event: Event, *, is_kept: bool = True) -> None:
+        """Show an event that is never logged; see `Broadcast.publish_transient`."""
+        self.broadcast.publish_transient(event, at=self._clock.now(), is_kept=is_kept)
+
+    async def count(self, purpose: str, answer: Completion | Asked) -> None:
+        """Log a model call that is not part of the conversation, so that the session's usage includes it."""
+        event = ModelCalled(
+            turn=self.conversation.turns,
+            purpose=purpose,
+            provider=answer.provider,
+            model=answer.model,
+            usage=answer.usage,
+        )
+        await self.record(event)
+        self.conversation.apply(event)
+
+    # Forgetting
+
+    def forget(self, redact: Redact, ids: Sequence[str]) -> None:
+        """Take forgotten words out of the conversation at once, and out of all that is written while something runs."""
+        is_surfaced = self.conversation.has_shown(ids)
+
+        def clean(text: str) -> str:
+            return redact(self.id, text, is_surfaced)
+
+        self.conversation.rewrite(clean, ids)
+        self.watch.restart()
+        if self.activity:
+            self.redactor.forget(clean)
+            self._must_read = True
+        for forgets in self.on_forgotten:
+            forgets(clean)
+
+    def _forget_taken(self, texts: Sequence[str]) -> None:
+        """The same for what another process has forgotten while something runs, which a new conversation would not
+        reach.
+        """
+        if texts:
+            self.forget(live_redactor([Words(text=text) for text in texts]), ())
+            self._must_read = True
+
+    async def forget_taken(self) -> None:
+        """Forget what another process has forgotten; nothing else tells this one."""
+        self._forget_taken(await self.journal.take_rewritten() or ())
+
+    async def take_in(self) -> None:
+        """The same before anything is said: read the log again."""
+        if await self.journal.take_rewritten() is not None or self._must_read:
+            await self._read()
+
+    async def reload(self) -> None:
+        """Read the log again, because words in it were forgotten. If something runs, this happens when it ends."""
+        self._must_read = True
+        if not self.activity:
+            await self._read()
+
+    async def rest(self) -> None:
+        """Nothing runs any more."""
+        self.redactor.end_turn()
+        try:
+            while self._must_read:
+                await self._read()
+        finally:
+            self.activity = ""
+
+    async def _read(self) -> None:
+        self._must_read = False
+        with suppress(NotFound):  # nothing was logged yet
+            replay = Replay()
+            log = await self._sessions.load(self.id, visit=replay)
+            replay.end(log.last_seq)
+            self.conversation = replay.conversation
+            for takes in self.on_read:
+                takes(replay)
+        self.broadcast.forget()
+        self.watch.restart()
