@@ -1002,7 +1002,7 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(23, "capabilities:earned:skill", "issue 23, Build 4", "A way of working that was told or done three times is proposed as a text, with nothing in it that was not; it is read from then on, has versions, is changed only as was shown, and what the user has edited stays."),
     built(23, "capabilities:earned:asked-once", "issue 23, Build 4", "Nothing is proposed twice, invented, private, switched off or beyond the budget of the background."),
     built(23, "capabilities:earned:forgotten", "issue 23, Build 4", "Whoever forgets what a proposal came of forgets the proposal."),
-    built(23, "capabilities:earned:demoted", "issue 23, Build 4", "An earned tool that fails three times in a row, or that nobody uses, is put away with the reason; the user may enable it again."),
+    built(23, "capabilities:earned:demoted", "issue 23, Build 4", "An earned tool that fails three times in a row, or a tool or skill that nobody uses, is put away with the reason; the user may enable it again."),
     built(23, "tools:undo", "issue 23, Build 5", "What the file tools changed in a turn is undone and redone byte for byte, or nothing is written where somebody else changed a file."),
     built(23, "tools:undo:commands", "issue 23, Build 5 and It must show 5", "What commands changed in the session's folder is undone and redone byte for byte as well, after the user has seen the files; what is too large or too much is named, and what somebody else changed since stays."),
     built(23, "tools:undo:killed", "issue 23, It must show 5", "An undo or redo of several turns that is killed at any step leaves each file as it was before or after, and the next one ends it."),

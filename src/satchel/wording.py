@@ -10,6 +10,11 @@ from unicodedata import east_asian_width
 LINE_CHARS = 400
 """A face cuts lines to its own width; this bounds what it has to look at."""
 
+_YES: Final = frozenset(
+    ("y", "yes", "ok", "okay", "sure", "allow", "approve", "approved", "go ahead", "go on", "do it")
+    + ("ja", "oui", "sí", "si")
+)
+_NO: Final = frozenset(("n", "no", "deny", "never", "nein", "non"))
 _PARTS: Final = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|[\r\b\t\x1b]|[^\r\b\t\x1b]+")
 """An escape sequence, a character that moves the cursor, or text."""
 
@@ -81,6 +86,12 @@ def counted(number: int, one: str, many: str = "") -> str:
         many: The plural; "" adds an s to the singular.
     """
     return f"{number:,} {one if number == 1 else many or f'{one}s'}"
+
+
+def yes_or_no(text: str) -> bool | None:
+    """Whether a text is a plain yes or a plain no; None if it says anything else or more, which agrees to nothing."""
+    words = " ".join(text.casefold().rstrip(" .!").split())
+    return True if words in _YES else False if words in _NO else None
 
 
 def install_extra(name: str) -> str:

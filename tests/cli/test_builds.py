@@ -173,7 +173,7 @@ async def test_who_cannot_answer_learns_that_a_build_waits_and_anybody_answers_i
         assert (none.code, "asks nothing now" in none.err) == (3, True)
 
 
-@requirement("loop:request-capability:build-id")
+@requirement("loop:request-capability:build-id", "builder:brief")
 @pytest.mark.anyio
 async def test_ask_names_the_build_and_answers_its_question_in_the_session(tmp_path: Path) -> None:
     with serving(answer) as server, workers_end(tmp_path / "home"):
@@ -183,7 +183,8 @@ async def test_ask_names_the_build_and_answers_its_question_in_the_session(tmp_p
             assert ran.code == 0, ran.err
             return ran.json
 
-        first = await ask("Make yourself a tool that greets cities.")
+        told = await ask("The boat is the Kittiwake.")
+        first = await ask("--session", told["session_id"], "Make yourself a tool that greets cities.")
         assert first["status"] == "done"
         assert first["build_id"]
         with anyio.fail_after(280):
@@ -192,6 +193,8 @@ async def test_ask_names_the_build_and_answers_its_question_in_the_session(tmp_p
                 if "has your answer" in second["text"]:
                     break
         assert second["build_id"] == first["build_id"]
+        builder = next(one for one in server.asked if "You are the Builder" in str(one.body))
+        assert "User: The boat is the Kittiwake." in str(builder.body["messages"][1]), "the worker tells it"
         with anyio.fail_after(280):
             while "Hello, Rome!" not in (await ask("--session", first["session_id"], "Greet Rome"))["text"]:
                 pass

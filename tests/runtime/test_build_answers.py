@@ -10,14 +10,15 @@ from typing import Any
 import anyio
 import pytest
 
-from satchel.builder.asking import consent_id, is_yes
+from satchel.builder.asking import consent_id
 from satchel.builder.records import Build
 from satchel.builder.worker import WORKER
 from satchel.capabilities import Wanted
+from satchel.errors import UsageError
 from satchel.events import fields_from_json, fields_to_json
 from satchel.models.scripted import ScriptedModel
 from satchel.runtime import Satchel, Session
-from satchel.runtime.build_answers import hear_line
+from satchel.runtime.build_answers import Heard, hear_line
 from satchel.runtime.commands import CommandContext, CommandResult, find_command, run_command
 from satchel.runtime.session_state import SessionState, state_of
 from satchel.sandbox.detached import work_lock
@@ -119,34 +120,41 @@ async def command(satchel: Satchel, session: Session, text: str) -> CommandResul
 
 MESSAGES = [
     "Always answer in German.", "Once upon a time there was a heron.", "Session notes, please", "Ok, what is the weather?",
-    "Sure thing: what did I say about the router?", "1 mile in km?", "Okay google", "Yesterday I was in Ulm.", "", "No", "1.5",
+    "Sure thing: what did I say about the router?", "1 mile in km?", "Okay google", "Yesterday I was in Ulm.", "1.5", "7",
+    "yes, but without the second line", "Yes, but only today.", "no, use the server on port 8080", "Nobody asked that.",
 ]  # fmt: skip
-AGREED = [
-    "yes",
-    "Yes, but only today.",
-    "OK",
-    "ok, go ahead",
-    "Sure, do it.",
-    "1",
-    "always",
-    "Once, please",
-    "Allow it",
-]
+YES = ["yes", "Yes.", " y ", "OK", "Go  ahead!", "1", "1.", "ja", "Sí"]
+NO = ["no", "No!", "2", "deny", "Nein."]
 
 
 @requirement("builder:question")
-async def test_what_another_client_says_meanwhile_permits_nothing(tmp_path: Path) -> None:
+async def test_what_is_neither_yes_nor_no_decides_nothing_and_goes_to_the_model(tmp_path: Path) -> None:
     async with opens(tmp_path) as satchel:
         session = await satchel.session()
         await session.run_turn("Build me something.")
         await begin(satchel, session, "greet")
-        for number, message in enumerate(MESSAGES):
-            id = consent_id(f"network {number}")
-            await ask(satchel, session, "greet", id, "yes", "no")
-            if message:
-                await hear(session, message)
-            assert not is_yes(await answer_to(satchel, "greet", id)), message
-    assert all(map(is_yes, AGREED))
+        id = consent_id("host=example.org")
+        await ask(satchel, session, "greet", id, "yes", "no")
+        for message in MESSAGES:
+            heard = await hear(session, message)
+            assert (heard.is_message, heard.answered) == (True, None), message
+            assert heard.note == f"greet still asks: What of {id}? (yes, no) To answer: /answer TEXT"
+            # Nor does it where it is addressed to the build.
+            for words in (message, None):
+                with pytest.raises(
+                    UsageError, match=f"Nothing was decided. Answer yes or no to: What of {id}?"
+                ):
+                    await satchel.builds.answer("b-greet", id, words)
+        await session.run_turn(MESSAGES[-1])
+        assert await hear(session, "And now?") == Heard(is_message=True), "it was shown once more"
+        assert await answer_to(satchel, "greet", id) is None
+        for number, words in enumerate((*YES, *NO)):
+            asked = consent_id(f"host={number}")
+            await ask(satchel, session, "greet", asked, "yes", "no")
+            await satchel.builds.answer("b-greet", asked, words)
+            assert await answer_to(satchel, "greet", asked) == ("yes" if words in YES else "no"), words
+        assert (await hear(session, "ok")).answered is not None
+        assert await answer_to(satchel, "greet", id) == "yes"
 
 
 @requirement("builder:question")
@@ -160,10 +168,10 @@ async def test_free_text_answers_the_newest_thing_said_and_later_only_an_option_
         assert (heard.is_message, heard.answered is not None) == (False, True)
         assert await answer_to(satchel, "greet", "q1") == "As you like, but politely"
         await ask(satchel, session, "greet", "q2", "Celsius", "Fahrenheit")
-        await session.run_turn("Something else first.")
         other = await hear(session, "What is the weather?")
         assert other.is_message
-        assert other.note == "greet still asks: What of q2? To answer: /answer TEXT"
+        assert other.note == "greet still asks: What of q2? (Celsius, Fahrenheit) To answer: /answer TEXT"
+        await session.run_turn("What is the weather?")
         assert await answer_to(satchel, "greet", "q2") is None
         assert not (await hear(session, "2")).is_message
         assert await answer_to(satchel, "greet", "q2") == "Fahrenheit"
@@ -171,7 +179,7 @@ async def test_free_text_answers_the_newest_thing_said_and_later_only_an_option_
         await session.run_turn("And something else.")
         assert (await hear(session, "No, what I meant is this")).is_message
         assert not (await hear(session, "Ok.")).is_message
-        assert await answer_to(satchel, "greet", "q3") == "ok"
+        assert await answer_to(satchel, "greet", "q3") == "yes"
         await ask(satchel, session, "greet", "q4", "hot", "cold")
         await satchel.builds.queue.lay_aside("b-greet")
         await heard_of(session, "progress", "")
@@ -234,11 +242,18 @@ async def test_of_two_builds_that_ask_none_gets_a_line_that_names_neither(tmp_pa
         for name in ("one", "two"):
             await begin(satchel, session, name)
             await ask(satchel, session, name, f"q-{name}", "yes", "no")
-        for line in ("yes", "as you like"):
-            heard = await hear(session, line)
-            assert (heard.is_message, heard.note) == (
-                False, "one and two ask you. Say which one you mean: /answer NAME TEXT",
-            )  # fmt: skip
+        heard = await hear(session, "yes")
+        assert (heard.is_message, heard.note) == (
+            False, "one and two ask you. Say which one you mean: /answer NAME TEXT",
+        )  # fmt: skip
+        other = await hear(session, "as you like")
+        assert (other.is_message, other.note.splitlines()) == (
+            True,
+            [
+                f"{name} still asks: What of q-{name}? (yes, no) To answer: /answer {name} TEXT"
+                for name in ("one", "two")
+            ],
+        )
         shown = await command(satchel, session, "/answer yes")
         assert [line.text for line in shown.lines][:2] == ["one: What of q-one?", "two: What of q-two?"]
         await command(satchel, session, "/answer two 1")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,10 @@ import pytest
 
 from satchel.builder.records import BuildMessage
 from satchel.capabilities.records import Capability
+from satchel.clock import ManualClock
 from satchel.errors import UsageError
 from satchel.messages import ToolResultBlock
+from satchel.models.embedding import HashingEmbedder
 from satchel.models.port import ModelRequest
 from satchel.models.scripted import Call, Reply, ScriptedModel
 from satchel.runtime import Satchel
@@ -21,6 +24,7 @@ from satchel.runtime.build_brief import brief_of
 from satchel.server.mcp.skills import ServedSkills
 from tests.requirements import requirement
 from tests.runtime.test_earning import looked, opens, proposed
+from tests.runtime.world import settings_in
 
 pytestmark = pytest.mark.anyio
 
@@ -228,6 +232,42 @@ async def test_what_the_user_edits_meanwhile_stays_and_a_no_changes_nothing(
         assert (after.version, after.status, document(after).read_text()) == (1, "active", text)
         why = ("release_notes was edited since this was proposed, so it stays as it is.",)
         assert after.reasons == (why if answer == "yes" else ())
+
+
+@requirement("capabilities:earned:demoted")
+async def test_a_skill_that_nobody_reads_is_put_away_and_one_that_is_read_stays(tmp_path: Path) -> None:
+    model, clock = Model(), ManualClock()
+    settings = settings_in(
+        tmp_path, background__earned="auto", agent__mode="bypass", sandbox__allow_unsafe=True
+    )
+    async with Satchel.open(
+        settings, model=model.scripted, embedder=HashingEmbedder(), clock=clock
+    ) as satchel:
+        skill = await earned(satchel)
+        assert satchel.builds is not None
+        catalogue = satchel.builds.catalogue
+        assert skill.reliability.last_run_at is None
+        calls = AgentCalls(satchel.parts, satchel.home, satchel.tooling)
+
+        async def served() -> None:
+            skills = ServedSkills(satchel, calls)
+            [entry] = await skills.entries()
+            await skills.read(entry["uri"])
+
+        # By this program, by another agent as a prompt, and by one as a resource.
+        for read in (lambda: say(satchel, "Write the notes."), lambda: calls.skill(skill.name), served):
+            clock.advance(timedelta(days=20).total_seconds())
+            await read()
+            await looked(satchel)
+        now = await catalogue.get(skill.name)
+        assert (now.status, now.reliability.runs) == ("active", 3)
+        clock.advance(timedelta(days=31).total_seconds())
+        await looked(satchel)
+        now = await catalogue.get(skill.name)
+        assert (now.status, "not been used for 30 days" in now.reasons[0]) == ("disabled", True)
+        await catalogue.enable(skill.id)
+        await say(satchel, "Write the notes.")
+        assert "Group the changes by who" in model.read[-1].content
 
 
 @requirement("capabilities:earned:forgotten")

@@ -322,6 +322,10 @@ def test_an_answer_to_a_build_is_no_message_however_early_or_late(tmp_path: Path
         session = asked["sessionId"]
         with client.stream("GET", f"/api/builder/status?buildId={asked['buildId']}") as news:
             next(event for event in events_in(news.iter_lines()) if event.name == "question")
+        other = chat(client, "What is new?", session_id=session)
+        shown = next(event.data["text"] for event in other if event.name == "notice")
+        assert shown.startswith("greet still asks: "), "it goes to the model, and the question is shown again"
+        assert other[-1].data["turn"] == 2
         [heard] = chat(client, "Hello", session_id=session)
         assert (heard.name, heard.data["status"], heard.data["turn"]) == ("response", "done", 0)
         if not heard.data["text"].endswith("has your answer."):  # it was shown only now, so the user is asked
@@ -358,6 +362,11 @@ def test_a_client_that_hears_all_from_the_model_answers_a_build_too(tmp_path: Pa
         build_id = client.get("/api/capabilities/greet").json()["build_id"]
         with client.stream("GET", f"/api/builder/status?buildId={build_id}") as news:
             next(event for event in events_in(news.iter_lines()) if event.name == "question")
+        say("Hello there, what is new?")
+        assert (
+            "This is no answer to a build that waits for the user. Tell them. greet still asks: "
+            in seen.pop()
+        )
         say("Hello")
         if "asks just now" in seen[0]:  # it was shown only now, so the user is asked
             say("Hello")

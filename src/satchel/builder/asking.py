@@ -15,14 +15,6 @@ from satchel.clock import Clock
 _LOOK_S: Final = 0.3
 """How often the database is asked for an answer: one short read. The user, who has just answered, should not wait."""
 
-_YES: Final = frozenset(("y", "yes", "allow", "allowed"))
-_YES_ALONE: Final = frozenset(("ok", "okay", "sure", "1", "always", "once", "session"))
-"""These begin other messages, too, such as "Always answer in German", which another client may send meanwhile."""
-_BESIDE_YES: Final = frozenset(
-    ("please", "thanks", "thank", "you", "go", "ahead", "do", "it", "that", "for", "this", "the", "only")
-)
-_NO: Final = frozenset(("n", "no", "deny", "never", "2"))
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuestionOutcome:
@@ -104,23 +96,5 @@ def consent_id(named: str) -> str:
 
 
 def is_consent(question_id: str) -> bool:
-    """Whether a question asks for permission: then anything but yes is no, and the build waits for an answer."""
+    """Whether a question asks for permission: only yes or no answers it, and the build waits for one of them."""
     return question_id == EARNED or question_id.startswith(consent_id(""))
-
-
-def is_yes(words: str | None) -> bool:
-    """Whether an answer to a question for permission allows it. Anything that is not plainly yes is no."""
-    said = _words(words)
-    if not said or said[0] in _YES:
-        return bool(said)
-    return said[0] in _YES_ALONE and {*said} <= _YES | _YES_ALONE | _BESIDE_YES
-
-
-def is_no(words: str | None) -> bool:
-    """Whether an answer is plainly no."""
-    said = _words(words)
-    return bool(said) and said[0] in _NO
-
-
-def _words(text: str | None) -> list[str]:
-    return [word.rstrip(".!") for word in (text or "").lower().replace(",", " ").split()]

@@ -12,7 +12,7 @@ from typing import Final
 
 import anyio
 
-from satchel.builder.asking import Asking, is_yes
+from satchel.builder.asking import Asking
 from satchel.builder.queue import BuildQueue
 from satchel.builder.records import CANCELLED, DECLINED, EARNED, Build, BuildMessage
 from satchel.builder.registering import Registering
@@ -56,6 +56,7 @@ from satchel.sandbox.port import Broker, Network, Sandbox, SessionSpec
 from satchel.sessions import Journal, SessionStore
 from satchel.tools import Decision, PlannedCall, ToolResult
 from satchel.version import __version__
+from satchel.wording import yes_or_no
 
 _log = logging.getLogger(__name__)
 
@@ -119,7 +120,7 @@ class Builder:
             if not await self.may_go_on(build):
                 return await self._failed(build, CANCELLED)
             answer = await self.queue.answer_to(build.id, EARNED)
-            if answer is not None and not is_yes(answer.payload.get("text")):
+            if answer is not None and not yes_or_no(answer.payload.get("text") or ""):
                 return await self._failed(build, DECLINED)
             if build.attempts > _MOST_ATTEMPTS:
                 return await self._failed(build, f"It was interrupted {_MOST_ATTEMPTS} times.")

@@ -120,7 +120,7 @@ class BuildQueue:
 
     async def proposal(self, build_id: str) -> Mapping[str, Any]:
         """The payload of the question with which a build was proposed; {} if it was asked for."""
-        asked = await self._database.read(lambda connection: _message_by_id(connection, build_id, EARNED))
+        asked = await self.message(build_id, EARNED)
         return {} if asked is None else asked.payload
 
     async def was_declined(self, name: str) -> bool:
@@ -265,9 +265,11 @@ class BuildQueue:
 
     async def answer_to(self, build_id: str, question_id: str) -> BuildMessage | None:
         """The answer to a question, or None."""
-        return await self._database.read(
-            lambda connection: _message_by_id(connection, build_id, _answer_id(question_id))
-        )
+        return await self.message(build_id, _answer_id(question_id))
+
+    async def message(self, build_id: str, id: str) -> BuildMessage | None:
+        """A message by its id, or None."""
+        return await self._database.read(lambda connection: _message_by_id(connection, build_id, id))
 
     async def give_up(self, build_id: str, question_id: str, text: str) -> BuildMessage | None:
         """Note that the Builder stops waiting for an answer, and tell the user so; unless the answer is there.

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, TypeAlias
 
-from satchel.builder.asking import Asking, LaidAside, consent_id, is_yes
+from satchel.builder.asking import Asking, LaidAside, consent_id
 from satchel.builder.queue import BuildQueue
 from satchel.builder.records import Build
 from satchel.builder.registering import Registering
@@ -21,6 +21,7 @@ from satchel.clock import Clock
 from satchel.errors import NotFound, UsageError
 from satchel.sandbox.port import CommandResult, Status
 from satchel.tools import Effect, Tool, ToolContext, ToolResult, function_tool
+from satchel.wording import yes_or_no
 
 _MOST_TIMEOUT_S: Final = 120
 _QUESTION_MARGIN_S: Final = 30.0
@@ -80,8 +81,8 @@ class BuildTools:
         self._asking = asking
         self._wait_s = wait_s
         self._registering = registering
-        # The hosts that the user refused, with their words; an answer is found again after an interruption.
-        self._said_no: dict[str, str] = {}
+        # The hosts that the user refused; an answer is found again after an interruption.
+        self._refused: set[str] = set()
         self._clock = clock
         # Of the call that runs now: when it began, and for how long it has waited for the user, since when if it does.
         self._began_s: float | None = None
@@ -360,11 +361,10 @@ class BuildTools:
             await self._workshop.allow(wanted.hosts)
             return ""
         names = ", ".join(left.hosts)
-        said = next((words for host, words in self._said_no.items() if host in left.hosts), "")
-        if said:
+        if not self._refused.isdisjoint(left.hosts):
             return (
-                f"Not run: the user was asked about connections to {names} and did not allow them. They said: "
-                f'"{said}". Build it without them if that makes sense; otherwise stop and say why.'
+                f"Not run: the user was asked about connections to {names} and did not allow them. Build it without "
+                "them if that makes sense; otherwise stop and say why."
             )
         return (
             f"Not run: the user has not allowed connections to {names} yet. Build it without them if that makes sense. "
@@ -389,8 +389,8 @@ class BuildTools:
         finally:
             self._waits_since_s = None
             self._waited_s += self._clock.monotonic_s() - began_s
-        if not is_yes(answer.text):
-            self._said_no.update(dict.fromkeys(missing.hosts, answer.text or ""))
+        if not yes_or_no(answer.text or ""):
+            self._refused.update(missing.hosts)
             return missing
         await self._registering.catalogue.approve(self._build.capability_id, missing)
         return Access()

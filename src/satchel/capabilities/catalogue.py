@@ -910,6 +910,15 @@ class Catalogue:
         await self._database.write(write)
         return await self.get(capability.id)
 
+    async def note_read(self, name: str) -> None:
+        """Count that a model was given the text of a skill, which is its use. Nothing else is counted here."""
+        capability = await self.find(name)
+        if capability is not None and capability.is_skill:
+            counted = {"runs": capabilities.c.runs + 1, "last_run_at": self._now()}
+            change = update(capabilities).where(capabilities.c.id == capability.id).values(counted)
+            with suppress(StorageError):  # it can be read all the same
+                await self._database.write(lambda connection: connection.execute(change))
+
     # ---- Rows
 
     async def _change(self, id: str, write: Callable[[Connection], T]) -> T:

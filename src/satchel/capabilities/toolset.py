@@ -282,6 +282,13 @@ class CapabilityTools:
                 found[skill.name] = await self._catalogue.read(skill)
         return found
 
+    async def read_skill(self, name: str) -> Package | None:
+        """An active skill, for another agent that goes by it; None if there is none of this name."""
+        package = (await self.own_skills()).get(name)
+        if package is not None:
+            await self._catalogue.note_read(name)
+        return package
+
     async def inactive(self) -> Sequence[Capability]:
         """The capabilities that can't be used now; none if the database fails."""
         try:
@@ -486,6 +493,7 @@ class CapabilityTools:
 
     async def _document(self, capability: Capability, file: str) -> ToolResult:
         package = await self._catalogue.read(capability)
+        await self._catalogue.note_read(capability.id)
         wanted = file.strip().removeprefix("./") or SKILL
         content = package.files.get(wanted)
         if content is None:

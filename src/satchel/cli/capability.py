@@ -34,8 +34,8 @@ from satchel.cli.signals import run_in_good_order
 from satchel.errors import NotFound, Refused, StorageError, UsageError
 from satchel.runtime.capability_parts import CapabilityParts, registration_to_json, tested_to_json
 from satchel.runtime.lines import saved_in_words, status_in_a_word
-from satchel.runtime.options import chosen_option
 from satchel.tui.terminal_text import one_line
+from satchel.wording import counted
 
 T = TypeVar("T")
 
@@ -118,7 +118,7 @@ def _version(each: Capability) -> str:
 def _record(each: Capability) -> str:
     reliability = each.reliability
     if each.is_skill:
-        return "a skill"
+        return f"a skill, read {counted(reliability.runs, 'time')}" if each.version else "a skill"
     if not reliability.runs:
         return "not run yet" if each.version else ""
     text = f"{reliability.runs} run{'s' if reliability.runs != 1 else ''}"
@@ -357,8 +357,7 @@ async def answer(parts: CapabilityParts, name: str, text: str) -> None:
     asked = await parts.builds.question_of(name)
     if asked is None:
         raise NotFound(f"The build of {name} asks nothing now.")
-    words = chosen_option(text, asked.options)
-    await parts.builds.answer(asked.build_id, asked.id, words, by="satchel capability answer")
+    await parts.builds.answer(asked.build_id, asked.id, text, by="satchel capability answer")
     tell(f"The Builder of {asked.name} has your answer to: {one_line(asked.text, 500)}")
 
 
@@ -395,13 +394,14 @@ async def _follow(parts: CapabilityParts, build_id: str) -> None:
         is_aside = message.payload.get("status") == "waiting"
         if is_aside and not can_answer and (await parts.builds.queue.get(build_id)).status == "waiting":
             return
-        if message.type == "question" and can_answer and await parts.builds.queue.is_open(message):
+        while message.type == "question" and can_answer and await parts.builds.queue.is_open(message):
             options = message.options
             prompt = f"Your answer ({', '.join(options)})" if options else "Your answer"
             text = await anyio.to_thread.run_sync(_answer, prompt, abandon_on_cancel=True)
-            await parts.builds.answer(
-                build_id, message.id, chosen_option(text, options) or None, by="terminal"
-            )
+            try:
+                await parts.builds.answer(build_id, message.id, text or None, by="terminal")
+            except UsageError as error:  # neither yes nor no, or another client was faster
+                tell(str(error))
 
 
 # ---- Deciding

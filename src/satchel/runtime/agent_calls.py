@@ -181,7 +181,8 @@ class AgentCalls:
         Raises:
             NotFound: There is no such skill.
         """
-        if own := (await self.own_skills()).get(name):
+        tools = self._tooling.capabilities
+        if tools is not None and (own := await tools.read_skill(name)):
             return own.document
         found = await self._tooling.skills.read(name, "")
         if found is None or name not in {skill.name for skill in await self.skill_folders()}:

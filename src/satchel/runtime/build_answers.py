@@ -5,16 +5,13 @@ from __future__ import annotations
 import re
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Protocol
 
 from satchel.errors import NotFound, UsageError
 from satchel.events import AskUser, BuildPosted
 from satchel.runtime.build_news import BuildNews
-from satchel.runtime.options import chosen_option
-
-_YES_OR_NO: Final = frozenset(
-    ("y", "yes", "n", "no", "ok", "okay", "sure", "allow", "deny", "never", "always")
-)
+from satchel.runtime.options import option_of
+from satchel.wording import yes_or_no
 
 
 class AskedSession(Protocol):
@@ -46,8 +43,9 @@ class Heard:
 async def hear_line(session: AskedSession, text: str, *, by: str) -> Heard:
     """Hand a line to the build that it answers, if it answers one.
 
-    It does if it is one of the options of an open question, or if the question came after the user's last message and
-    its build was not laid aside since.
+    It does if it names an option of an open question: its number, its words, or a plain yes or no. A question without
+    options is answered by anything, if it came after the user's last message and its build was not laid aside since.
+    What is neither goes to the model, decides nothing, and the question is shown once more.
     Where it fits the questions of several builds, nobody gets it. A line that looks like the answer to a question that
     was settled since then, or that is asked at this very moment and was not shown before, is no message, either; nor is
     a number alone while a build is at work that the conversation asked for, since it may have come too early.
@@ -68,25 +66,26 @@ async def hear_line(session: AskedSession, text: str, *, by: str) -> Heard:
     news = session.build_news
     asked = tuple(news.questions.values())
     before = [each for each in asked if each.id in shown]
-    fitting = [each for each in before if option_of(text, each)] or [
-        each for each in before if each.id in news.fresh
+    fitting = [each for each in before if option_of(text, each.options)] or [
+        each for each in before if each.id in news.fresh and not each.options
     ]
     if len({each.build_id for each in fitting}) > 1:
         names = " and ".join(each.capability for each in fitting)
         return Heard(note=f"{names} ask you. Say which one you mean: /answer NAME TEXT")
     if fitting:
-        await session.answer(fitting[0].id, option_of(text, fitting[0]) or text, by=by)
+        await session.answer(fitting[0].id, text, by=by)
         return Heard(answered=fitting[0])
     now = next((each for each in asked if each.id not in shown and _looks_like_answer(text, each)), None)
     if now is not None:
-        options = f" ({', '.join(now.options)})" if now.options else ""
         return Heard(
-            note=f"{now.capability} asks just now: {now.text}{options} If that is your answer, send it again."
+            note=f"{now.capability} asks just now: {_shown(now)} If that is your answer, send it again."
         )
     if asked:
         return Heard(
             note="\n".join(
-                f"{each.capability} still asks: {each.text} To answer: {_how(each, asked)}" for each in asked
+                f"{each.capability} still asks: {_shown(each)} To answer: {_how(each, asked)}"
+                for each in asked
+                if each.id in news.fresh
             ),
             is_message=True,
         )
@@ -120,9 +119,9 @@ async def hear_late(
         end: What settled it.
         by: The name of this client.
     """
-    words = option_of(text, question) or text
+    words = option_of(text, question.options) or text
     change = f"/capability change {question.capability} and what shall be different"
-    if end.kind == "progress" and (not question.options or option_of(text, question)):
+    if end.kind == "progress" and (not question.options or option_of(text, question.options)):
         with suppress(NotFound, UsageError):  # its build has ended
             await session.answer(question.id, words, by=by)
             return Heard(
@@ -136,31 +135,21 @@ async def hear_late(
     )
 
 
-def option_of(text: str, question: BuildPosted) -> str:
-    """The option of a question that a line names by its number or its words, or a plain yes or no; "" if it is none."""
-    words = _plain(chosen_option(text, question.options))
-    named = next((option for option in question.options if _plain(option) == words), "")
-    if not named and question.options == ("yes", "no") and words in _YES_OR_NO:
-        return words
-    return named
-
-
-def _plain(text: str) -> str:
-    return text.strip().rstrip(".!").casefold()
-
-
 def _looks_like_answer(text: str, question: BuildPosted) -> bool:
-    return _plain(text) in _YES_OR_NO or _is_number(text) or bool(option_of(text, question))
+    return yes_or_no(text) is not None or _is_number(text) or bool(option_of(text, question.options))
 
 
 def _is_number(text: str) -> bool:
-    return re.fullmatch(r"\d{1,3}", _plain(text)) is not None
+    return re.fullmatch(r"\d{1,3}[.!]?", text.strip()) is not None
 
 
 def _names_option(text: str, question: BuildPosted) -> bool:
     """Whether a line is an option in its words, which would hardly answer anything else."""
-    words = _plain(text)
-    return words not in _YES_OR_NO and words in map(_plain, question.options)
+    return yes_or_no(text) is None and not _is_number(text) and bool(option_of(text, question.options))
+
+
+def _shown(question: BuildPosted) -> str:
+    return f"{question.text} ({', '.join(question.options)})" if question.options else question.text
 
 
 def _how(question: BuildPosted, asked: tuple[BuildPosted, ...]) -> str:

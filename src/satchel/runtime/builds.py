@@ -20,7 +20,7 @@ from typing import Any, Final
 import anyio
 import anyio.to_thread
 
-from satchel.builder.asking import is_no, is_yes
+from satchel.builder.asking import is_consent
 from satchel.builder.builder import Builder
 from satchel.builder.queue import BuildQueue
 from satchel.builder.records import CANCELLED, DECLINED, EARNED, Build, BuildMessage
@@ -43,6 +43,7 @@ from satchel.models import ChatModel
 from satchel.runtime.build_brief import brief_of
 from satchel.runtime.build_news import post_id
 from satchel.runtime.home import Home
+from satchel.runtime.options import option_of
 from satchel.runtime.parts import Parts
 from satchel.runtime.spill import spill_into
 from satchel.sandbox.detached import is_working, start_working
@@ -607,13 +608,14 @@ class Builds:
     ) -> BuildMessage:
         """Answer a question of a build, and have it go on if it waits or its worker died; see `BuildQueue.answer`.
 
-        A proposal is answered with yes or no: what is neither is refused, because a no ends it for good.
+        An option may be named by its number. Permission is given or refused by yes or no alone: anything else is no
+        answer (`UsageError`), and the question stays open.
         """
-        if question_id == EARNED and text is not None and not is_yes(text) and not is_no(text):
-            raise UsageError(
-                "Answer it with yes or no. Nothing was decided: after a no, it is not proposed again."
-            )
-        answered = await self.queue.answer(build_id, question_id, text, by=by)
+        asked = await self.queue.message(build_id, question_id)
+        named = option_of(text or "", asked.options if asked is not None else ())
+        if asked is not None and is_consent(question_id) and not named:
+            raise UsageError(f"Nothing was decided. Answer yes or no to: {asked.text}")
+        answered = await self.queue.answer(build_id, question_id, named or text, by=by)
         try:
             await self.dispatch()
         except StorageError as error:

@@ -42,7 +42,6 @@ from satchel.runtime.lines import (
     usage_line,
     usage_table,
 )
-from satchel.runtime.options import chosen_option
 from satchel.runtime.rewinding import (
     check_restored,
     commanded_notes,
@@ -308,8 +307,7 @@ async def _answer(context: CommandContext, rest: str) -> CommandResult:
             *(f"{asked.name}: {asked.text}" for asked in chosen), notes=["/answer NAME TEXT answers one."]
         )
     asked = chosen[0]
-    text = chosen_option(words.strip() if named else rest, asked.options)
-    await builds.answer(asked.build_id, asked.id, text, by="/answer")
+    await builds.answer(asked.build_id, asked.id, words.strip() if named else rest, by="/answer")
     return _shown(notes=[f"The Builder of {asked.name} has your answer."])
 
 

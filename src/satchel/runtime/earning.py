@@ -151,7 +151,7 @@ class _Time:
 
 
 class Earning:
-    """Notices what is done again and again, proposes tools for it, and demotes those that fail or are not used."""
+    """Notices what is done again and again, proposes it, and demotes what fails or is not used."""
 
     def __init__(
         self,
@@ -443,7 +443,7 @@ class Earning:
         """Take back what fails, and put away what nobody uses. The user may enable it again."""
         for one in await self._catalogue.list("active", "building"):
             build = await self._builds.earned(one)
-            if build is None or one.is_skill:  # what is read doesn't fail, and nobody counts how often it is
+            if build is None:
                 continue
             if one.status == "building":
                 if build.has_ended and one.build_id == build.id:  # its times were forgotten

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from satchel.wording import yes_or_no
+
 
 def chosen_option(answer: str, options: Sequence[str]) -> str:
     """The option with the number that was typed; any other answer unchanged.
@@ -19,3 +21,16 @@ def chosen_option(answer: str, options: Sequence[str]) -> str:
     if number is None or words in options or not 1 <= int(number[1]) <= len(options):
         return answer
     return options[int(number[1]) - 1]
+
+
+def option_of(answer: str, options: Sequence[str]) -> str:
+    """The option that an answer names by its number or its words, or by a plain yes or no; "" if it names none."""
+    words, agreed = _plain(chosen_option(answer, options)), yes_or_no(answer)
+    named = [option for option in options if _plain(option) == words]
+    if agreed is not None:
+        named += [option for option in options if yes_or_no(option) is agreed]
+    return named[0] if named else ""
+
+
+def _plain(text: str) -> str:
+    return text.strip().rstrip(".!").casefold()

@@ -20,9 +20,9 @@ async def run_worker(settings: Settings, *, once: bool, tell: Callable[[str], No
     Raises:
         StorageError: The database is unavailable, or failed.
     """
-    # Builds use no memory, and opening it would capture what other processes are about to.
-    quiet = replace(settings, memory=replace(settings.memory, enabled=False))
-    async with Satchel.open(quiet) as satchel:
+    # The Builder is told what the conversation and the profile say. Other processes capture and embed.
+    quiet = replace(settings, memory=replace(settings.memory, capture=False))
+    async with Satchel.open(quiet, embedder="none", upkeep="none") as satchel:
         parts = satchel.capabilities
         if parts is None or satchel.home.database is None:
             raise StorageError("The database can't be opened. `satchel doctor` shows why.")

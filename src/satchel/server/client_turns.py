@@ -447,6 +447,8 @@ async def _told_of(session: Session, asked: ClientRequest) -> str:
             return heard.note or f"The Builder of {heard.answered.capability} asked for this, and has it now."
         if not heard.is_message:
             return f"This may be meant for a build, and no build has it. {heard.note}"
+        if heard.note:
+            return f"This is no answer to a build that waits for the user. Tell them. {heard.note}"
     return ""
 
 

@@ -87,8 +87,12 @@ class TurnPosition:
         return f"{self.session_id}.{self.first}.{self.seq}.{self.chars}"
 
 
-async def begun_events(session_id: str, running: RunningTurn) -> AsyncGenerator[ServerEvent, None]:
-    """The events of a turn from its beginning, which it may wait for."""
+async def begun_events(
+    session_id: str, running: RunningTurn, *, note: str = ""
+) -> AsyncGenerator[ServerEvent, None]:
+    """The events of a turn from its beginning, which it may wait for; `note` is what the user is told first, or ""."""
+    if note:
+        yield ServerEvent(name="notice", data={"part": "capabilities", "text": note})
     if running.waits:
         yield ServerEvent(name="waiting", data={"sessionId": session_id, "id": running.waited})
         await running.begun()

@@ -11,7 +11,7 @@ import pytest
 from satchel.errors import BudgetExceeded
 from satchel.tools import Question
 from satchel.tools.mcp import Sampled, SamplingRequest
-from satchel.tools.mcp.sampling import is_consent, read_sampling
+from satchel.tools.mcp.sampling import read_sampling
 from tests.requirements import requirement
 from tests.tools.mcp.conftest import Open, Servers, stranger
 
@@ -199,11 +199,3 @@ async def test_a_server_that_does_not_say_for_which_of_two_sessions_it_asks_is_r
 )
 def test_requests_that_a_person_could_not_judge_are_refused(params: dict[str, object], reason: str) -> None:
     assert read_sampling("s", params) == reason
-
-
-def test_only_a_plain_yes_allows_it() -> None:
-    assert [words for words in ("allow", " Yes. ", "ok", "no", "", None, "allow?") if is_consent(words)] == [
-        "allow",
-        " Yes. ",
-        "ok",
-    ]

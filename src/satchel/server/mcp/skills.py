@@ -53,11 +53,15 @@ class GetSkillResult(CacheableResult):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Served:
-    """A skill: its path in addresses, the names of its files, and what reads one of them. Reading blocks."""
+    """A skill: its path in addresses, the names of its files, what reads one of them, and its capability or "".
+
+    Reading blocks.
+    """
 
     path: str
     files: tuple[str, ...]
     read: Callable[[str], bytes]
+    capability: str = ""
 
     def uri(self, file: str = DOCUMENT) -> str:
         return f"{SCHEME}{self.path}/{quote(file)}"
@@ -124,6 +128,8 @@ class ServedSkills:
                     content = await anyio.to_thread.run_sync(one.read, file)
                 except (OSError, UsageError, ValueError) as error:
                     raise NotFound(f"{visible(uri[:200])!r} can't be read: {error}") from error
+                if one.capability and self._satchel.capabilities is not None:
+                    await self._satchel.capabilities.catalogue.note_read(one.capability)
                 return content, mimetypes.guess_type(file)[0] or "application/octet-stream"
         raise NotFound(f"There is no resource {visible(uri[:200])!r}.")
 
@@ -150,7 +156,10 @@ class ServedSkills:
         for name, package in packages.items():
             path = f"{_CAPABILITIES}{skill_name(name)}"
             found[path] = _Served(
-                path=path, files=tuple(sorted(package.files)), read=partial(_of, package.files)
+                path=path,
+                files=tuple(sorted(package.files)),
+                read=partial(_of, package.files),
+                capability=name,
             )
         return found
 

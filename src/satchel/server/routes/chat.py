@@ -49,6 +49,7 @@ async def chat(
 
     A message that answers a question of a build that this session asked for goes to that build, and the one event is
     `response`, which says so. It also says where a message looks like an answer, and nothing asks, or several builds.
+    A message that is no answer while a build asks goes to the model, and a `notice` shows the question once more.
 
     The turn goes on when the client leaves. To get the rest, send the request again with the `Last-Event-ID`.
     """
@@ -66,10 +67,12 @@ async def chat(
     ) as session:
         if known:
             await _check_known(service, session, request)
+        note = ""
         if known and not request.attachments:
             heard = await hear_line(session, request.message, by="POST /api/chat")
             if not heard.is_message:
                 return service.stream(heard_events(session, heard))
+            note = heard.note
         running = await session.start(
             request.message,
             memory=request.memory,
@@ -80,7 +83,7 @@ async def chat(
         waited = running.waited if running.waits else ""
         begun = {"session_id": session.id, "after": running.after_seq, "waited": waited}
         return JsonAnswer(begun, status_code=BEGUN)
-    return service.stream(begun_events(session.id, running))
+    return service.stream(begun_events(session.id, running, note=note))
 
 
 @router.post(

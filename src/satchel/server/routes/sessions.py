@@ -313,6 +313,8 @@ def _event(record: Record) -> ServerEvent:
 async def begin_turn(service: Serves, id: str, request: shapes.TurnRequest) -> Response:
     """Send a message. `GET /api/sessions/{id}/events` streams its turn, which also runs without a reader.
 
+    It goes to the model, whatever a build asks: answers go to `/answer`, and `POST /api/chat` tells them apart.
+
     While another turn runs, the message waits in line, at most ten of them (429). It is on disk. `/back`, sent as a
     command, takes the newest one back.
     """

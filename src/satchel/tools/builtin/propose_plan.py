@@ -14,12 +14,9 @@ from satchel.tools.builtin.record import BuiltIn
 from satchel.tools.builtin.todo import SIGNS, STATE_KEY, show_items
 from satchel.tools.display import Display
 from satchel.tools.port import Annotations, Effect, Modes, Question, Tool, ToolContext, ToolResult, ToolSpec
-from satchel.wording import counted
+from satchel.wording import counted, yes_or_no
 
 _NO: Final = "No"
-_YES: Final = frozenset(
-    ("yes", "y", "ok", "okay", "approve", "approved", "go ahead", "go on", "do it", "ja", "oui", "sí", "si")
-)
 DESCRIPTION = """Propose a plan before anything is changed, and wait until the user approves, changes or refuses it. \
 `plan` is Markdown: the approach, and what it leaves out; don't repeat it in your text. `steps` become the to-do list \
 once it is approved."""
@@ -42,7 +39,7 @@ def _approved(answer: str, modes: Modes) -> Mode | None:
     """The mode in which the plan is carried out; None where it isn't approved. Only what is surely a yes is one."""
     words = _plain(answer)
     named = {_plain(option): mode for option, mode in _options(modes).items()}
-    return named.get(words) or (modes.before_plan if words in _YES else None)
+    return named.get(words) or (modes.before_plan if yes_or_no(answer) else None)
 
 
 def _plain(answer: str) -> str:

@@ -13,9 +13,10 @@ import anyio
 
 from satchel.errors import SatchelError
 from satchel.tools.mcp.questions import Elicitation, ElicitationAnswer, read_answer
-from satchel.tools.mcp.sampling import Sampled, Sampler, is_consent, read_sampling
+from satchel.tools.mcp.sampling import Sampled, Sampler, read_sampling
 from satchel.tools.port import Ask
 from satchel.tools.visible import visible
+from satchel.wording import yes_or_no
 
 if TYPE_CHECKING:
     from mcp.types import CreateMessageResult, ErrorData, InputRequiredResult, InputResponses
@@ -275,7 +276,7 @@ class ServerRequest:
                     return (
                         f"nobody can be asked whether it may (a rule that allows {request.rule_name} would)"
                     )
-                if not is_consent(await ask(request.question())):
+                if not yes_or_no(await ask(request.question()) or ""):
                     return "the user declined"
             self._samples += 1
             self.sampled[session_id] += 1

@@ -18,7 +18,6 @@ MAX_CHARS = 20_000
 """Characters of one request: the user is shown all of them."""
 MAX_STOPS = 4
 """Stop sequences, the number that OpenAI's wire format takes."""
-_YES = frozenset({"allow", "yes", "y", "ok"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,8 +117,3 @@ def read_sampling(server: str, params: Mapping[str, Any]) -> SamplingRequest | s
         temperature=temperature if isinstance(temperature, int | float) and 0 <= temperature <= 2 else None,
         stop_sequences=tuple(str(each) for each in (params.get("stopSequences") or [])[:MAX_STOPS]),
     )
-
-
-def is_consent(words: str | None) -> bool:
-    """Whether the user's words to `SamplingRequest.question` allow it."""
-    return words is not None and words.strip().lower().rstrip(".!") in _YES
