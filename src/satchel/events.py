@@ -23,10 +23,6 @@ from satchel.messages import (
     block_from_json,
     block_to_json,
     file_from_json,
-    message_from_json,
-    message_to_json,
-    usage_from_json,
-    usage_to_json,
 )
 
 TurnStatus: TypeAlias = Literal["done", "asking", "calling", "limit", "cancelled", "failed"]
@@ -712,10 +708,6 @@ def _codec(annotation: Any) -> _Codec:
         return block_to_json, block_from_json
     if annotation is FileBlock:
         return block_to_json, file_from_json
-    if annotation is Message:
-        return message_to_json, message_from_json
-    if annotation is Usage:
-        return usage_to_json, usage_from_json
     if get_origin(annotation) is tuple:
         item = _codec(get_args(annotation)[0])
         if item is None:

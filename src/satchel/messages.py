@@ -347,23 +347,3 @@ def file_from_json(value: Mapping[str, Any]) -> FileBlock:
         size=value["size"],
         text_size=value.get("text_size", 0),
     )
-
-
-def message_to_json(message: Message) -> dict[str, Any]:
-    """The message as plain JSON data."""
-    return {"role": message.role, "blocks": [block_to_json(block) for block in message.blocks]}
-
-
-def message_from_json(value: Mapping[str, Any]) -> Message:
-    """Inverse of `message_to_json`."""
-    return Message(role=value["role"], blocks=tuple(block_from_json(block) for block in value["blocks"]))
-
-
-def usage_to_json(usage: Usage) -> dict[str, Any]:
-    """The usage as plain JSON data."""
-    return {name: getattr(usage, name) for name in Usage.__slots__}
-
-
-def usage_from_json(value: Mapping[str, Any]) -> Usage:
-    """Inverse of `usage_to_json`."""
-    return Usage(**{name: value[name] for name in Usage.__slots__ if name in value})

@@ -25,6 +25,16 @@ def one_line(text: str, limit: int = LINE_CHARS) -> str:
     return line if len(line) <= limit else f"{line[: limit - 1]}…"
 
 
+def shown(text: str) -> str:
+    """A name on one line: what is invisible or can't be decoded is escaped as in Python, so that no name looks like
+    another.
+    """
+    return "".join(
+        char if char.isprintable() else char.encode("unicode_escape", "surrogatepass").decode()
+        for char in text
+    )
+
+
 def cut_text(text: str, first: int, last: int = 0, *, what: str = "more characters") -> str:
     """A text without its middle, with a note of how much is missing; the whole text if the note saves nothing.
 

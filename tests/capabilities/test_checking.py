@@ -85,7 +85,7 @@ async def test_a_crash_does_not_count_as_the_refusal_of_a_bad_input(tmp_path: Pa
 @requirement("builder:unapproved")
 async def test_a_host_that_was_not_approved_is_not_told_as_an_error_of_the_code(tmp_path: Path) -> None:
     def refused(host: str) -> RunResult:
-        denied = (Denial(kind="network", target=host, reason="It is not allowed."),)
+        denied = (Denial(target=host, reason="It is not allowed."),)
         return RunResult(
             status=Status.ERROR, error="no answer", traceback="URLError: no answer", denied=denied
         )

@@ -58,7 +58,6 @@ def test_every_field_of_the_specification_is_read_as_text() -> None:
     assert (front.name, front.description) == ("pdf-forms", "Fills forms. Use it for PDFs.")
     assert (front.license, front.compatibility) == ("Apache-2.0", "Needs node")
     assert front.metadata == {"version": "1.0", "beta": "yes", "on": "2026-01-01"}
-    assert front.allowed_tools == ("Bash(git:*)", "Read")
     assert front.problems == ()
     assert rest == "# Forms\n"
 
@@ -287,7 +286,7 @@ async def test_a_script_runs_in_the_sandbox_with_the_named_files_and_without_net
             status=Status.OK,
             stdout="done\n",
             artifacts=(Artifact(path="a/b.txt", content=b"made"),),
-            denied=(Denial(kind="network", target="x.example:443", reason="Not allowed."),),
+            denied=(Denial(target="x.example:443", reason="Not allowed."),),
         ),
         RunResult(status=Status.ERROR, exit=3, stderr="no such option\n", error="It ended with exit code 3."),
         RunResult(status=Status.ERROR, exit=1, stderr=NO_PROGRAM, error="It ended with exit code 1."),

@@ -17,6 +17,7 @@ from satchel.errors import Refused
 from satchel.memory import Episode, Memory, Trust
 from satchel.models import FunctionModel
 from satchel.storage import REVISIONS
+from tests.memory.older import go_back_to_0016
 from tests.requirements import requirement
 
 pytestmark = pytest.mark.anyio
@@ -282,16 +283,9 @@ async def marked_home(path: Path) -> dict[str, str]:
         await memory.link(some[7], some[0], "may_replace", 0.5, by="distill")
         await memory.undo(await memory.link(some[2], some[0], "restates", 0.6, by="compare") or "")
     with closing(sqlite3.connect(path)) as database, database:
-        database.execute("CREATE TABLE memory_compared (rid BIGINT PRIMARY KEY, compared_at BIGINT NOT NULL)")
+        go_back_to_0016(database)
         database.execute("INSERT INTO memory_compared SELECT rid, 0 FROM memories")
         database.execute("INSERT INTO memory_claims VALUES ('compare', '1', 'x', 0)")
-        database.execute("DROP TABLE memory_pages")
-        database.execute("DROP INDEX ix_memory_statements_every")
-        database.execute("ALTER TABLE memory_statements DROP COLUMN every")
-        database.execute("DROP INDEX ix_memories_discretion")
-        for column in ("time", "discretion", "kept_from", "spheres"):
-            database.execute(f"ALTER TABLE memories DROP COLUMN {column}")
-        database.execute("UPDATE alembic_version SET version_num = '0016_journal'")
     return dict(zip("abcdefgh", ids.values(), strict=True))
 
 

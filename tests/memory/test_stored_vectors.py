@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
 import pytest
-from alembic import command
 
 from satchel.clock import ManualClock
 from satchel.memory import Memory
 from satchel.models.embedding import HashingEmbedder
-from satchel.storage import migrate, sqlite
+from tests.memory.older import go_back_to_0016
 from tests.requirements import requirement
 
 pytestmark = pytest.mark.anyio
@@ -37,13 +37,11 @@ async def test_vectors_of_an_older_program_are_converted_and_the_file_becomes_sm
         await memory.embed_pending()
         expected = [(hit.memory.id, hit.score) for hit in await memory.search("boat 17 dock")]
     new = {table: vectors(path, table) for table in ("memory_vectors", "memory_cue_vectors")}
-    engine = sqlite.make_engine(str(path), busy_timeout_ms=1000)
-    with engine.connect() as connection, connection.begin():
-        command.downgrade(migrate.alembic_config(connection), "0016_journal")
-    engine.dispose()
-    for table, stored in new.items():
-        for old, now in zip(vectors(path, table), stored, strict=True):
-            assert np.array_equal(np.frombuffer(old, "<f4"), np.frombuffer(now, "<f2").astype(np.float32))
+    with closing(sqlite3.connect(path)) as direct, direct:
+        direct.create_function("as_float32", 1, lambda raw: np.frombuffer(raw, "<f2").astype("<f4").tobytes())
+        for table in new:
+            direct.execute(f"UPDATE {table} SET vectors = as_float32(vectors)")
+        go_back_to_0016(direct)
     size = path.stat().st_size
     async with Memory.open(path, embedder=HashingEmbedder(), clock=clock, back_fill=False) as memory:
         assert [(hit.memory.id, hit.score) for hit in await memory.search("boat 17 dock")] == expected

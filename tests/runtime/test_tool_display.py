@@ -64,7 +64,7 @@ RESULTS = [
     ),
     ("file_read", "     1\tone\n     2\ttwo", "2 lines", []),
     ("file_read", "     1\tone\n[lines 1 to 1 of 9; continue with offset=2]", "lines 1 to 1 of 9", []),
-    ("file_read", "a.png is not text: a PNG image, 3 × 4 pixels, 90 bytes.", "a.png is not text: a PNG image, 3 × 4 pixels, 90 bytes.", []),
+    ("file_read", "a.png is not text: image/png, 90 bytes.", "a.png is not text: image/png, 90 bytes.", []),
     ("glob", "a.py\nb.py\n[200 of 1,000; use a narrower pattern or path to see the others]", "2 paths (200 of 1,000; use a narrower pattern or path to see the others)", []),
     ("grep", "a.py:1:x", "1 line", []),
     ("grep", "No match for 'x' in the folder.", "No match for 'x' in the folder.", []),

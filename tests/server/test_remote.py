@@ -26,7 +26,7 @@ from satchel.events import (
     TurnStart,
     is_transient,
 )
-from satchel.messages import usage_to_json
+from satchel.plain import as_json
 from satchel.runtime import remote as remote_module
 from satchel.runtime.commands import COMMANDS, CommandResult, find_command
 from satchel.runtime.hosting import LocalHost
@@ -157,7 +157,7 @@ async def test_two_terminals_and_a_program_share_a_conversation_and_one_answer_s
         await until_true(lambda: late.last_seq == one.last_seq)
         assert one.usage == two.usage == late.usage
         with asking.client() as program:
-            assert usage_to_json(one.usage) == program.get(f"/api/sessions/{one.id}/state").json()["usage"]
+            assert as_json(one.usage) == program.get(f"/api/sessions/{one.id}/state").json()["usage"]
 
 
 @requirement("shared:follow")

@@ -6,7 +6,6 @@ import difflib
 import os
 import socket
 import stat
-import struct
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,8 +16,9 @@ from hypothesis import strategies as st
 from satchel.tools import ToolResult
 from satchel.tools.builtin.content import detect_encoding
 from satchel.tools.builtin.diff import unified_diff
-from satchel.tools.builtin.fence import Fence, shown
+from satchel.tools.builtin.fence import Fence
 from satchel.tools.builtin.patch import apply_patch
+from satchel.wording import shown
 from tests.requirements import requirement
 from tests.tools.conftest import Session
 
@@ -162,19 +162,13 @@ async def test_one_line_of_many_megabytes_is_read_in_pieces(session: Session) ->
 @pytest.mark.parametrize(
     ("data", "kind"),
     [
-        (
-            b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + struct.pack(">II", 640, 480),
-            "a PNG image, 640 × 480 pixels, 24 bytes",
-        ),
-        (b"GIF89a" + struct.pack("<HH", 3, 2) + b"\0", "a GIF image, 3 × 2 pixels, 11 bytes"),
-        (
-            b"\xff\xd8\xff\xe0\0\4ab\xff\xc0\0\x0b\x08" + struct.pack(">HH", 20, 30) + b"\0" * 4,
-            "a JPEG image, 30 × 20 pixels, 21 bytes",
-        ),
-        (b"\xff\xd8\xff", "a JPEG image, 3 bytes"),
-        (b"RIFF\0\0\0\0WEBPVP8X" + bytes(8) + b"\x09\0\0\x13\0\0", "a WebP image, 10 × 20 pixels, 30 bytes"),
-        (b"BM" + bytes(16) + struct.pack("<ii", 5, -6), "a BMP image, 5 × 6 pixels, 26 bytes"),
-        (b"%PDF-1.7\nxyz", "a PDF document, 12 bytes"),
+        (b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", "image/png, 16 bytes"),
+        (b"GIF89a\0\0\0\0\0", "image/gif, 11 bytes"),
+        (b"\xff\xd8\xff", "image/jpeg, 3 bytes"),
+        (b"RIFF\0\0\0\0WEBPVP8X", "image/webp, 16 bytes"),
+        (b"BM" + bytes(16), "image/bmp, 18 bytes"),
+        (b"%PDF-1.7\nxyz", "application/pdf, 12 bytes"),
+        (b"ID3\3\0\0", "audio/mpeg, 6 bytes"),
         (b"\x7fELF\2\1\1\0", "an ELF program or library, 8 bytes"),
         (b"PK\3\4\x14\0\0", "a ZIP archive (or a document, book or package that is one), 7 bytes"),
         (b"\x1f\x8b\x08\0abc", "gzip-compressed, 7 bytes"),
@@ -187,7 +181,7 @@ async def test_one_line_of_many_megabytes_is_read_in_pieces(session: Session) ->
 async def test_what_is_not_text_is_described(session: Session, data: bytes, kind: str) -> None:
     (session.cwd / "a.bin").write_bytes(data)
     result = await session("file_read", path="a.bin")
-    is_seen = kind.startswith(("a PNG", "a GIF", "a JPEG", "a WebP", "a BMP"))
+    is_seen = kind.startswith("image/")
     assert bool(result.files) == is_seen
     assert result.text == f"a.bin{':' if is_seen else ' is not text:'} {kind}."
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping
+from dataclasses import fields
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 from sqlalchemy import (
     ColumnElement,
@@ -34,7 +35,10 @@ from satchel.builder.records import (
 from satchel.builder.tables import build_messages, builds
 from satchel.clock import Clock
 from satchel.errors import NotFound, UsageError
+from satchel.plain import encodable
 from satchel.storage import Database, Prepared
+
+_R = TypeVar("_R", Build, BuildMessage)
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MOST_TEXT = 20_000
@@ -427,18 +431,9 @@ def _message_by_id(connection: Connection, build_id: str, id: str) -> BuildMessa
 
 def _row(build: Build, user_id: str) -> dict[str, Any]:
     return {
-        "id": build.id,
+        **{each.name: getattr(build, each.name) for each in fields(build)},
         "user_id": user_id,
-        "capability_id": build.capability_id,
-        "name": build.name,
-        "kind": build.kind,
-        "task": build.task.encode("utf-8", "replace").decode(),
-        "asked_by": build.asked_by,
-        "session_id": build.session_id,
-        "model": build.model,
-        "status": build.status,
-        "outcome": build.outcome,
-        "attempts": build.attempts,
+        "task": encodable(build.task),
         "executor": "",  # of a former version
         "created_at": _to_us(build.created_at),
         "updated_at": _to_us(build.updated_at),
@@ -446,33 +441,23 @@ def _row(build: Build, user_id: str) -> dict[str, Any]:
 
 
 def _build(row: Any) -> Build:
-    return Build(
-        id=row.id,
-        capability_id=row.capability_id,
-        name=row.name,
-        kind=row.kind,
-        task=row.task,
-        asked_by=row.asked_by,
-        session_id=row.session_id,
-        model=row.model,
-        status="waiting" if row.status == "queued" and row.asks else row.status,
-        outcome=row.outcome,
-        attempts=row.attempts,
+    is_waiting = row.status == "queued" and row.asks
+    return _record(
+        Build,
+        row,
+        status="waiting" if is_waiting else row.status,
         created_at=_from_us(row.created_at),
         updated_at=_from_us(row.updated_at),
     )
 
 
 def _message(row: Any) -> BuildMessage:
-    payload: Mapping[str, Any] = json.loads(row.payload)
-    return BuildMessage(
-        number=row.number,
-        id=row.id,
-        build_id=row.build_id,
-        name=row.name,
-        direction=row.direction,
-        type=row.type,
-        payload=payload,
-        read=bool(row.read),
-        created_at=_from_us(row.created_at),
+    payload = json.loads(row.payload)
+    return _record(
+        BuildMessage, row, payload=payload, read=bool(row.read), created_at=_from_us(row.created_at)
     )
+
+
+def _record(kind: type[_R], row: Any, **converted: Any) -> _R:
+    """A row's columns as the fields of their names."""
+    return kind(**{each.name: getattr(row, each.name) for each in fields(kind)} | converted)

@@ -35,7 +35,6 @@ class FrontMatter:
     """What a skill says of itself.
 
     Attributes:
-        allowed_tools: Tools that its author would allow without a question. Shown to people; it allows nothing here.
         problems: Where it departs from the specification in a way that does no harm, in sentences.
     """
 
@@ -44,7 +43,6 @@ class FrontMatter:
     license: str = ""
     compatibility: str = ""
     metadata: Mapping[str, str] = field(default_factory=dict)
-    allowed_tools: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
 
 
@@ -86,7 +84,6 @@ def parse_front_matter(text: str) -> tuple[FrontMatter, str]:
     if not isinstance(metadata, dict):
         problems.append("Its metadata is not a mapping.")
         metadata = {}
-    tools = fields.get("allowed-tools", "")
     return (
         FrontMatter(
             name=name,
@@ -94,9 +91,6 @@ def parse_front_matter(text: str) -> tuple[FrontMatter, str]:
             license=_text(fields, "license"),
             compatibility=compatibility[:MOST_COMPATIBILITY],
             metadata={key: value for key, value in metadata.items() if isinstance(value, str)},
-            allowed_tools=tuple(
-                tools.split() if isinstance(tools, str) else [tool for tool in tools if isinstance(tool, str)]
-            ),
             problems=tuple(problems),
         ),
         text[match.end() :],

@@ -421,13 +421,13 @@ class Runner:
         target = name[:200] if is_called(name) else f"{CALLED}{name[:80]}"
         if name not in job.access.calls:
             reason = f"{job.name} may not call {name[:80]!r}: name it in `hosts`, as {target}."
-            refused.append(Denial(kind="network", target=target, reason=reason))
+            refused.append(Denial(target=target, reason=reason))
             return reason, False
         try:
             if target == name:
                 return await self._outside(job, chain, name, input)
         except NotTried as error:
-            chain.untried.append(Denial(kind="network", target=target, reason=str(error)))
+            chain.untried.append(Denial(target=target, reason=str(error)))
             return str(error), False
         except SatchelError as error:
             return str(error), False

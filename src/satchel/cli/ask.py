@@ -27,7 +27,8 @@ from satchel.clock import SystemClock
 from satchel.config import Settings
 from satchel.errors import NotFound, UsageError
 from satchel.events import BuildPosted, Event, Notice, Permission, TurnStart, event_to_json
-from satchel.messages import FileBlock, usage_to_json
+from satchel.messages import FileBlock
+from satchel.plain import as_json
 from satchel.runtime import RunningTurn, TurnResult
 from satchel.runtime.attaching import attach
 from satchel.runtime.build_answers import Heard, hear_line
@@ -359,7 +360,7 @@ def turn_to_json(turn: TurnResult) -> dict[str, Any]:
         "text": turn.text,
         "pending_question": turn.pending_question,
         "build_id": turn.build_id,
-        "usage": usage_to_json(turn.usage),
+        "usage": as_json(turn.usage),
         "steps": [
             {
                 "tool": step.tool,

@@ -12,7 +12,7 @@ from satchel.cli.home import fetch_line
 from satchel.cli.opening import opened
 from satchel.cli.output import say, tell
 from satchel.cli.settings import read_settings
-from satchel.messages import usage_to_json
+from satchel.plain import as_json
 from satchel.runtime.inventory import BundledEmbedder, fetch_embedding_model, list_models, try_model
 from satchel.runtime.lines import usage_line
 from satchel.tui.terminal_text import one_line
@@ -63,7 +63,7 @@ def test(name: str | None) -> None:
             "calls_tools": found.calls_tools,
             "first_ms": round(found.first_ms, 1),
             "total_ms": round(found.total_ms, 1),
-            "usage": usage_to_json(found.usage),
+            "usage": as_json(found.usage),
         }
         if said_json(data):
             return

@@ -10,6 +10,7 @@ from typing import Literal, TypeAlias
 
 from satchel.config.check import check_rules, check_tables
 from satchel.config.trusted import ProjectContent, TrustRecord
+from satchel.wording import shown
 
 GrantKind: TypeAlias = Literal["setting", "server", "rule", "tool", "skill", "instructions"]
 
@@ -44,10 +45,10 @@ def grants_of(content: ProjectContent, before: TrustRecord | None = None) -> tup
     for path, digest in now.tools.items():
         place = Path(path)
         name = place.relative_to(content.folder) if place.is_relative_to(content.folder) else place
-        found.append(Grant(kind="tool", text=_line(str(name)), is_new=old.tools.get(path) != digest))
+        found.append(Grant(kind="tool", text=shown(str(name)), is_new=old.tools.get(path) != digest))
     for path, digest in now.skills.items():
         folder = Path(path).parent.relative_to(content.folder)
-        text = _line(
+        text = shown(
             f"{folder.name}, from {folder.parent}: the model reads it, and its scripts run in the sandbox"
         )
         found.append(Grant(kind="skill", text=text, is_new=old.skills.get(path) != digest))
@@ -74,32 +75,24 @@ def _of_settings(content: ProjectContent) -> Iterator[tuple[GrantKind, str]]:
     for name, parts in servers.items():
         yield "server", f"{name}: {_server(parts)}"
     for rule in check_rules(file.tables.get("permissions", []), file.where):
-        yield "rule", _line(f"{rule.action} {rule.text}")
+        yield "rule", shown(f"{rule.action} {rule.text}")
 
 
 def _server(parts: Mapping[str, object]) -> str:
     if not parts.get("command"):
-        shown = [f"connects to {_line(str(parts.get('url', '')))}"]
+        words = [f"connects to {shown(str(parts.get('url', '')))}"]
     else:
         arguments = parts.get("args", ())
-        words = [str(parts["command"]), *(arguments if isinstance(arguments, tuple) else ())]
-        shown = [
-            f"runs {' '.join(_written(word) if ' ' in word or not word else _line(word) for word in words)}"
+        typed = [str(parts["command"]), *(arguments if isinstance(arguments, tuple) else ())]
+        words = [
+            f"runs {' '.join(_written(word) if ' ' in word or not word else shown(word) for word in typed)}"
         ]
-    shown += [
+    words += [
         f"{part} {_written(value)}" for part, value in parts.items() if part not in ("command", "args", "url")
     ]
-    return ", ".join(shown)
+    return ", ".join(words)
 
 
 def _written(value: object) -> str:
     plain = dict(value) if isinstance(value, Mapping) else list(value) if isinstance(value, tuple) else value
-    return _line(json.dumps(plain, ensure_ascii=False))
-
-
-def _line(text: str) -> str:
-    """On one line, with invisible characters escaped, so that a name can't disguise itself as another."""
-    return "".join(
-        char if char.isprintable() else char.encode("unicode_escape", "surrogatepass").decode()
-        for char in text
-    )
+    return shown(json.dumps(plain, ensure_ascii=False))

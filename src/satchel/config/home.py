@@ -61,6 +61,21 @@ def home_of(environ: Mapping[str, str], cwd: Path) -> Path:
     return (cwd / text).resolve()
 
 
+def expanded(path: str, user_home: str) -> str:
+    """A path with `~` as the user's home. Without a home ("") it stays as it is."""
+    return user_home + path[1:] if user_home and (path == "~" or path.startswith("~/")) else path
+
+
+def bytes_below(folder: Path) -> int:
+    """The size of all files in a folder. What others remove meanwhile counts nothing."""
+    total = 0
+    for place, _, names in os.walk(folder):
+        for name in names:
+            with suppress(OSError):
+                total += (Path(place) / name).lstat().st_size
+    return total
+
+
 @contextmanager
 def locked_folder(folder: Path) -> Iterator[None]:
     """Lock the folder while one of its files is read, changed and written back.

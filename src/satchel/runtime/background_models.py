@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from satchel.errors import BudgetExceeded
 from satchel.memory.records import PICTURE
-from satchel.messages import Usage, usage_to_json
+from satchel.messages import Usage
+from satchel.plain import as_json
 from satchel.runtime.lines import spent_by_purpose
 
 if TYPE_CHECKING:
@@ -110,7 +111,7 @@ def spent_to_json(rows: Iterable[UsageRow], *, days: int) -> list[dict[str, Any]
             "purpose": purpose,
             "background": purpose in BACKGROUND,
             "calls": calls,
-            **usage_to_json(spent),
+            **as_json(spent),
         }
         for (day, model, purpose), (calls, spent) in summed.items()
     ]

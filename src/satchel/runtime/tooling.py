@@ -14,6 +14,7 @@ import anyio
 from satchel.capabilities import CapabilityTools, not_active
 from satchel.clock import Clock
 from satchel.config import Settings
+from satchel.config.home import expanded
 from satchel.errors import SatchelError, UsageError
 from satchel.events import Event, ToolProgress
 from satchel.loop import CallEnvironment, PermittedByUser, Toolbox, ToolCallRecord, TurnLimits, run_call
@@ -370,9 +371,8 @@ def tool_folders(settings: Settings) -> tuple[ToolFolder, ...]:
     place, kind = _named_in(settings)
     user_home = settings.environ.get("HOME", "")
     for text in settings.tools.dirs:
-        expanded = user_home + text[1:] if user_home and (text == "~" or text.startswith("~/")) else text
         accepted = settings.project_tools if kind == "project" else None
-        folders.append(ToolFolder(path=place / expanded, kind=kind, accepted=accepted))
+        folders.append(ToolFolder(path=place / expanded(text, user_home), kind=kind, accepted=accepted))
     if settings.project is not None and settings.project_trusted:
         folders.append(
             ToolFolder(

@@ -142,7 +142,6 @@ class BaseBackend(ABC):
             traceback=redacted(verdict.traceback, values),
             stdout=redacted(text_of(ended.stdout), values),
             stderr=redacted(text_of(ended.stderr), values),
-            truncated=bool(ended.stdout.omitted or ended.stderr.omitted),
             exit=exit_code(ended),
             wall_ms=ended.duration_s * 1000,
             peak_mb=max(ended.peak_mb, verdict.peak_kb // 1024),

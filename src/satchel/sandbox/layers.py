@@ -34,7 +34,7 @@ import anyio
 import anyio.to_thread
 
 from satchel.clock import Clock, SystemClock
-from satchel.config.home import replacing
+from satchel.config.home import bytes_below, replacing
 from satchel.config.locks import FileLock
 from satchel.errors import SandboxError, UsageError
 from satchel.sandbox.process import ProcessResult, run_process
@@ -302,7 +302,7 @@ class Layers:
         async with anyio.create_task_group() as group:
 
             async def watch(folder: Path) -> None:
-                while await self._in_thread(_size_bytes, folder) <= most_bytes:  # noqa: ASYNC110 - uv tells nobody
+                while await self._in_thread(bytes_below, folder) <= most_bytes:  # noqa: ASYNC110 - uv tells nobody
                     await anyio.sleep(_LOOK_S)
                 group.cancel_scope.cancel()
 
@@ -318,7 +318,7 @@ class Layers:
             group.cancel_scope.cancel()
         if failure is not None:
             raise failure
-        if done is None or (watched is not None and await self._in_thread(_size_bytes, watched) > most_bytes):
+        if done is None or (watched is not None and await self._in_thread(bytes_below, watched) > most_bytes):
             raise UsageError(f"The packages take more than {self._limits.layer_mb:,} MiB, which is the most.")
         if done.timed_out:
             raise SandboxError(
@@ -372,7 +372,7 @@ class Layers:
                 if idle_s:
                     _remove_tree(Path(entry.path))
             elif entry.name != "locks":
-                layers.append((idle_s, _size_bytes(Path(entry.path)), Path(entry.path)))
+                layers.append((idle_s, bytes_below(Path(entry.path)), Path(entry.path)))
         total_bytes = sum(size for _, size, _ in layers)
         for idle_s, size, path in sorted(layers, reverse=True):
             if total_bytes <= self._limits.total_mb * 2**20 or not idle_s:
@@ -427,15 +427,6 @@ def _python_tag() -> tuple[str, ...]:
 def _write_whole(path: Path, text: str) -> None:
     with replacing(path, durable=False) as file:
         file.write(text.encode())
-
-
-def _size_bytes(folder: Path) -> int:
-    total = 0
-    for place, _, names in os.walk(folder):
-        for name in names:
-            with contextlib.suppress(OSError):
-                total += (Path(place) / name).lstat().st_size
-    return total
 
 
 def _seal(building: Path, layer: Path) -> None:

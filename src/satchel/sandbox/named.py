@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from satchel.config.home import expanded
 from satchel.sandbox.gitconfig import is_harmless_key, settings_in
 from satchel.sandbox.selfrun import GIT_SETTINGS
 from satchel.sandbox.tree import Stamp, Tree, stamp_of
@@ -111,7 +112,7 @@ def _read(file: str, home: str) -> Iterator[tuple[str, str]]:
         for key, value in settings_in(text):
             yield key, value
             if key.startswith(("include.", "includeif.")) and key.endswith(".path"):
-                included = os.path.normpath(os.path.join(os.path.dirname(path), _expanded(value, home)))
+                included = os.path.normpath(os.path.join(os.path.dirname(path), expanded(value, home)))
                 yield key, included
                 waiting.append(included)
 
@@ -119,7 +120,7 @@ def _read(file: str, home: str) -> Iterator[tuple[str, str]]:
 def _paths_in(key: str, value: str, bases: Sequence[str], home: str) -> Iterator[tuple[str, bool]]:
     if not value or "\0" in value or is_harmless_key(key):
         return
-    whole = _expanded(value, home)
+    whole = expanded(value, home)
     # Folders of hooks and of templates; nothing else that acts is a folder.
     is_path = key.endswith(("path", "dir"))
     for base in bases:
@@ -135,14 +136,10 @@ def _paths_in(key: str, value: str, bases: Sequence[str], home: str) -> Iterator
     around = [*bases, *(each for each in dict.fromkeys(around) if each not in bases and os.path.isdir(each))]
     for word in words:
         bare = word.lstrip("/")
-        for each in {_expanded(word, home), bare, word[2:] if word.startswith("-") else bare}:
+        for each in {expanded(word, home), bare, word[2:] if word.startswith("-") else bare}:
             if each:
                 for base in around:
                     yield os.path.normpath(os.path.join(base, each)), False
-
-
-def _expanded(text: str, home: str) -> str:
-    return home + text[1:] if home and (text == "~" or text.startswith("~/")) else text
 
 
 def _text(path: str) -> str | None:

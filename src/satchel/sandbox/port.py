@@ -184,15 +184,13 @@ class RunSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Denial:
-    """Something that the sandbox refused, as far as it knows.
+    """A host that the sandbox refused.
 
     Attributes:
-        kind: "network" is a host that the proxy refused.
         target: "api.example.org:443".
         reason: One sentence.
     """
 
-    kind: Literal["network"]
     target: str
     reason: str
 
@@ -217,7 +215,6 @@ class RunResult:
         result: What the function returned; None unless `status` is OK. A command has no result, only output.
         error: One or two sentences for the user and the model; "" if all is well.
         traceback: Python's traceback if the code raised an exception, at most 4,000 characters; else "".
-        truncated: stdout or stderr was longer than `Limits.output_kb`; the beginning and the end were kept.
         exit: The exit code; 128 + N if signal N ended it.
         wall_ms: Milliseconds on the clock, with the start of the sandbox.
         peak_mb: The largest amount of memory that was seen, in MiB; 0 if unknown. Short peaks may be missed.
@@ -231,7 +228,6 @@ class RunResult:
     traceback: str = ""
     stdout: str = ""
     stderr: str = ""
-    truncated: bool = False
     exit: int = 0
     wall_ms: float = 0.0
     peak_mb: int = 0

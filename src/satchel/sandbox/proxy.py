@@ -140,7 +140,7 @@ class HostRules:
                         f"{_named(host, port)} is at {address}, which is not a public address. Only the user can allow "
                         "that, for this host and port."
                     )
-                    return Denial(kind="network", target=_named(host, port), reason=reason)
+                    return Denial(target=_named(host, port), reason=reason)
         return list(dict.fromkeys(found))[:_MOST_ADDRESSES]
 
 
@@ -214,10 +214,10 @@ class EgressProxy:
             )
         if self._left_bytes <= 0:
             reason = f"This run has passed on {self._limits.total_bytes:,} bytes, which is the most."
-            return self._refuse(Denial(kind="network", target=_named(host, port), reason=reason))
+            return self._refuse(Denial(target=_named(host, port), reason=reason))
         if not self._rules.allows(host, port):
             reason = f"{_named(host, port)} is not among the hosts that this sandbox may reach."
-            return self._refuse(Denial(kind="network", target=_named(host, port), reason=reason))
+            return self._refuse(Denial(target=_named(host, port), reason=reason))
         try:
             addresses = await self._rules.addresses(host, port)
         except OSError as error:
@@ -256,7 +256,7 @@ class EgressProxy:
             if ascii_host(name) == route.host or self._rules.allows(ascii_host(name), route.port):
                 return True
         reason = f"A tunnel to {_named(route.host, route.port)} greeted another server, {name[:_MOST_HOST_CHARS]!r}."
-        self._keep(Denial(kind="network", target=_named(name[:_MOST_HOST_CHARS], route.port), reason=reason))
+        self._keep(Denial(target=_named(name[:_MOST_HOST_CHARS], route.port), reason=reason))
         return False
 
 

@@ -31,7 +31,6 @@ from satchel.events import (
     TurnStart,
     is_transient,
 )
-from satchel.messages import usage_to_json
 from satchel.plain import as_json
 from satchel.runtime import Satchel, Session
 from satchel.runtime.build_answers import Heard
@@ -342,7 +341,7 @@ class _Translator:
                 self.has_ended = True
                 closing = self.view.turn.closing
                 text = closing.final.text if closing is not None else ""
-                return self.response(part.status, text, usage=usage_to_json(part.usage))
+                return self.response(part.status, text, usage=as_json(part.usage))
             case (
                 None
                 | Said()

@@ -27,8 +27,10 @@ from satchel.events import (
     SessionStart,
     SessionTitled,
     TurnStart,
+    fields_from_json,
 )
-from satchel.messages import Usage, text_of, usage_from_json, usage_to_json
+from satchel.messages import Usage, text_of
+from satchel.plain import as_json
 
 _TITLE_CHARS = 60
 _CONVERSATION = "conversation"
@@ -283,8 +285,8 @@ class Summary:
     ) -> None:
         key = json.dumps([day_of(record), provider or self.provider, model or self.model, purpose])
         before = self.spent.get(key, {"calls": 0})
-        total = usage_from_json(before) + usage
-        self.spent[key] = {"calls": before["calls"] + 1, **usage_to_json(total)}
+        total = fields_from_json(Usage, before) + usage
+        self.spent[key] = {"calls": before["calls"] + 1, **as_json(total)}
 
     def to_json(self) -> str:
         """The state, as ASCII JSON."""
@@ -304,7 +306,7 @@ class Summary:
         for key, spent in self.spent.items():
             # Summaries that were stored before purposes were counted have none.
             day, provider, model, *purpose = json.loads(key)
-            usage = usage_from_json(spent)
+            usage = fields_from_json(Usage, spent)
             total += usage
             rows.append(
                 UsageRow(

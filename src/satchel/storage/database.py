@@ -40,7 +40,7 @@ class DatabaseReport:
     Attributes:
         place: The path of the database, or its URL without a password.
         engine: The database engine and its version ("SQLite 3.51.3").
-        bytes: The size of the database; `log_bytes` is the size of its write-ahead log, 0 on a server.
+        bytes: The size of the database.
         problems: What is wrong and what to do about it; empty if nothing is.
         warnings: What works but could be improved.
     """
@@ -49,7 +49,6 @@ class DatabaseReport:
     engine: str
     revision: str
     bytes: int
-    log_bytes: int
     problems: tuple[str, ...]
     warnings: tuple[str, ...]
 

@@ -335,7 +335,6 @@ class PostgresDatabase(Database):
             engine=f"PostgreSQL {version}".rstrip(),
             revision=revision,
             bytes=size,
-            log_bytes=0,
             problems=tuple(problems),
             warnings=tuple(warnings),
         )

@@ -340,7 +340,7 @@ class SqliteDatabase(Database):
 
     def _doctor(self) -> DatabaseReport:
         problems: list[str] = []
-        size = log = 0
+        size = 0
 
         def check(connection: Connection) -> str:
             for (line,) in connection.exec_driver_sql("PRAGMA integrity_check(10)"):
@@ -358,14 +358,13 @@ class SqliteDatabase(Database):
         except StorageError as error:
             problems.append(str(error))
         if not self.is_in_memory:
-            size, log = Path(self.place).stat().st_size, self._log_bytes()
+            size = Path(self.place).stat().st_size
         module = sqlite.driver()
         return DatabaseReport(
             place=self.place,
             engine=f"SQLite {module.sqlite_version}",
             revision=revision,
             bytes=size,
-            log_bytes=log,
             problems=tuple(problems),
             warnings=tuple(sqlite.version_warnings(module.sqlite_version_info)),
         )

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from satchel.config import RuleOptions, host_problem, rule_text
+from satchel.config.home import expanded
 from satchel.errors import UsageError
 from satchel.sandbox.selfrun import has_settings
 from satchel.tools.paths import is_below
@@ -219,9 +220,7 @@ def _resolved(path: str, *, no_links_in: Sequence[str]) -> str | None:
 
 
 def _absolute(text: str, *, cwd: Path, user_home: str) -> str:
-    if user_home and (text == "~" or text.startswith("~/")):
-        text = user_home + text[1:]
-    return str(cwd / text.replace("\0", "\ufffd"))
+    return str(cwd / expanded(text, user_home).replace("\0", "\ufffd"))
 
 
 def host_covers(own: str, wanted: str) -> bool:

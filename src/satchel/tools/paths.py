@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from satchel.config.home import expanded
 from satchel.tools.patterns import Matcher, escaped, matcher
 
 
@@ -68,10 +69,8 @@ class Places:
 
 def path_forms(path: str, *, cwd: Path, user_home: str) -> list[list[str]]:
     """The path as written and with symlinks resolved; each relative to the cwd, where it is below, and absolute."""
-    if user_home and (path == "~" or path.startswith("~/")):
-        path = user_home + path[1:]
     # A NUL can't be in a path; the tool says so.
-    path = path.replace("\0", "\ufffd")
+    path = expanded(path, user_home).replace("\0", "\ufffd")
     absolute = os.path.normpath(cwd / path)
     try:
         real = os.path.realpath(cwd / path)

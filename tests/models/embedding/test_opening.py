@@ -8,7 +8,7 @@ import pytest
 from satchel.clock import ManualClock
 from satchel.config import ProviderSettings
 from satchel.config.providers import builtin_providers
-from satchel.errors import ConfigError, EmbedderError
+from satchel.errors import ConfigError
 from satchel.models.embedding import (
     HASHING,
     MINILM,
@@ -44,7 +44,6 @@ def test_a_name_opens_its_embedder_and_nothing_is_touched_before_the_first_call(
         name: (embedder.info, embedder._url)
         for name in (
             "ollama:nomic-embed-text:v1.5",
-            "ollama:new@https://far:1",
             "local:text-embedding-3-small",
             "openai:x",
         )
@@ -56,7 +55,6 @@ def test_a_name_opens_its_embedder_and_nothing_is_touched_before_the_first_call(
             768,
             "http://box:11434/v1/embeddings",
         ),
-        "ollama:new@https://far:1": ("ollama:new", 0, "https://far:1/v1/embeddings"),
         "local:text-embedding-3-small": (
             "local:text-embedding-3-small",
             1536,
@@ -65,23 +63,6 @@ def test_a_name_opens_its_embedder_and_nothing_is_touched_before_the_first_call(
         "openai:x": ("openai:x", 0, "https://api.openai.com/v1/embeddings"),
     }
     assert not home.exists()
-
-
-def test_an_address_in_the_name_of_an_embedder_gets_no_key_of_the_provider(tmp_path: Path) -> None:
-    settings = ProviderSettings(name="ollama", kind="ollama", base_url="http://box:11434", env_api_key="K")
-    keys = {}
-    for name in ("ollama:new", "ollama:new@https://far:1"):
-        embedder = open_embedder(
-            name,
-            home=tmp_path,
-            environ={},
-            clock=ManualClock(),
-            providers={"ollama": settings},
-            secret={"K": "sesame"}.get,
-        )
-        assert isinstance(embedder, RemoteEmbedder)
-        keys[name] = embedder._endpoint._checked_key()
-    assert keys == {"ollama:new": "sesame", "ollama:new@https://far:1": "none"}
 
 
 @pytest.mark.parametrize(
@@ -95,20 +76,11 @@ def test_an_address_in_the_name_of_an_embedder_gets_no_key_of_the_provider(tmp_p
         ("ollama:", 'memory.embedder = "ollama:": there is no such embedder.'),
         ("nobody:x", 'there is no provider "nobody" (there are: claude, local, ollama, openai).'),
         ("claude:x", 'the provider "claude" is of kind "anthropic", which has no embeddings'),
-        ("ollama:x@box", '"box" is not an address such as http://127.0.0.1:11434.'),
-        ("ollama:x@http://[", '"http://[" is not an address'),
     ],
 )
 def test_a_name_that_opens_nothing_says_what_is_allowed(tmp_path: Path, name: str, message: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(message)):
         opened(name, tmp_path)
-
-
-def test_a_library_that_is_not_there_is_named_with_what_to_type(tmp_path: Path) -> None:
-    with pytest.raises(
-        EmbedderError, match=r"fastembed is not installed\. Type: .+ -m pip install fastembed"
-    ):
-        opened("fastembed:BAAI/bge-small-en-v1.5", tmp_path)
 
 
 def test_records_are_found_under_all_names_of_a_model() -> None:

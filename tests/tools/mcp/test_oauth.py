@@ -86,7 +86,6 @@ LOGIN = Login(
     resource="",
     scope="read",
     expires_at=None,
-    logged_in_at=0.0,
     client_secret="hunter2",
     access_token="hunter2-access",
     refresh_token="hunter2-refresh",

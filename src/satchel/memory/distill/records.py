@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any, Literal, TypeAlias
 
 from satchel.memory.store.spending import SpentRow
-from satchel.messages import Usage, usage_to_json
+from satchel.messages import Usage
 from satchel.plain import as_json
 
 Outcome: TypeAlias = Literal["facts", "nothing", "failed", "given_up"]
@@ -92,11 +92,11 @@ def report_to_json(report: DistillReport) -> dict[str, Any]:
     shown: dict[str, Any] = as_json(report)
     for window in shown["windows"]:
         window["turns"] = [window.pop("first_turn"), window.pop("last_turn")]
-    return {**shown, "facts": list(report.facts), "usage": usage_to_json(report.usage)}
+    return {**shown, "facts": list(report.facts), "usage": as_json(report.usage)}
 
 
 def status_to_json(status: DistillStatus) -> dict[str, Any]:
     """Convert a status to JSON data; times are in ISO 8601."""
     shown: dict[str, Any] = as_json(status)
     del shown["spent"]
-    return {**shown, "usage": usage_to_json(status.usage)}
+    return {**shown, "usage": as_json(status.usage)}

@@ -2,7 +2,6 @@
 
 from satchel.models.embedding.fetching import Fetching, FileSource, Progress, SourceFailed
 from satchel.models.embedding.hashing import HashingEmbedder
-from satchel.models.embedding.library import FastembedEmbedder
 from satchel.models.embedding.minilm import MiniLmEmbedder
 from satchel.models.embedding.opening import DEFAULT_EMBEDDER, DEFAULT_SECOND_EMBEDDER, open_embedder
 from satchel.models.embedding.own import OwnEmbedder, OwnEmbedding, as_embedder
@@ -37,7 +36,6 @@ __all__ = [
     "RECORDS",
     "USE_MULTILINGUAL",
     "USE_WEIGHTS",
-    "FastembedEmbedder",
     "Fetching",
     "FolderSource",
     "HashingEmbedder",

@@ -9,12 +9,10 @@ from typing import Final
 
 from satchel.clock import Clock
 from satchel.config import ProviderSettings
-from satchel.config.check import is_address
 from satchel.config.providers import builtin_providers
 from satchel.errors import ConfigError
 from satchel.models.embedding.fetching import Progress
 from satchel.models.embedding.hashing import HashingEmbedder
-from satchel.models.embedding.library import FastembedEmbedder
 from satchel.models.embedding.minilm import MiniLmEmbedder
 from satchel.models.embedding.records import record_of
 from satchel.models.embedding.use import UseEmbedder
@@ -24,10 +22,7 @@ DEFAULT_EMBEDDER: Final = "minilm"
 DEFAULT_SECOND_EMBEDDER: Final = "use-multilingual"
 """What reads the languages that the default doesn't."""
 
-_FORMS: Final = (
-    '"minilm", "use-multilingual", "hash", "ollama:MODEL", "ollama:MODEL@URL", "fastembed:MODEL" or '
-    '"PROVIDER:MODEL"'
-)
+_FORMS: Final = '"minilm", "use-multilingual", "hash", "ollama:MODEL" or "PROVIDER:MODEL"'
 
 
 def open_embedder(
@@ -45,9 +40,8 @@ def open_embedder(
 
     Args:
         name: "minilm", the bundled one; "use-multilingual", the bundled one for other languages; "hash", which
-            compares words and not meanings; "ollama:MODEL",
-            "ollama:MODEL@URL"; "fastembed:MODEL"; or "PROVIDER:MODEL" with a configured provider that uses
-            OpenAI's wire format.
+            compares words and not meanings; or "PROVIDER:MODEL" with Ollama or a configured provider that uses OpenAI's
+            wire format.
         home: SATCHEL_HOME; models are stored in its folder `models`.
         environ: The environment of processes that fetch a model.
         clock: Determines when a failed fetch may be retried.
@@ -61,7 +55,6 @@ def open_embedder(
 
     Raises:
         ConfigError: The embedder doesn't exist.
-        EmbedderError: Its library is not installed.
     """
     if name == "minilm":
         return MiniLmEmbedder(home, environ=environ, clock=clock, progress=progress)
@@ -72,8 +65,6 @@ def open_embedder(
     provider_name, colon, model = name.partition(":")
     if not colon or not model or not provider_name:
         raise ConfigError(f'{setting} = "{name}": there is no such embedder. Allowed is {_FORMS}, or "none".')
-    if provider_name == "fastembed":
-        return FastembedEmbedder(model, home=home)
     known = providers or builtin_providers({})
     provider = known.get(provider_name)
     if provider is None:
@@ -87,15 +78,9 @@ def open_embedder(
             'has no embeddings; use one of kind "openai".'
         )
     if provider_name == "ollama":
-        model, _, url = model.partition("@")
         # Ollama's OpenAI-compatible API.
-        base_url = f"{(url or provider.base_url).rstrip('/').removesuffix('/v1')}/v1"
-        # The key is the provider's: an address of one's own gets none.
-        provider = replace(provider, base_url=base_url, env_api_key="" if url else provider.env_api_key)
-        if url and not is_address(url):
-            raise ConfigError(
-                f'{setting} = "{name}": "{url}" is not an address such as http://127.0.0.1:11434.'
-            )
+        base_url = f"{provider.base_url.rstrip('/').removesuffix('/v1')}/v1"
+        provider = replace(provider, base_url=base_url)
     # Only who asks an endpoint pays for the import.
     from satchel.models.embedding.remote import RemoteEmbedder  # noqa: PLC0415
 

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from satchel.config.home import bytes_below
 from satchel.models.embedding.fetching import Fetching, FileSource, SourceFailed
 from satchel.models.embedding.records import MINILM_WEIGHTS, ModelFiles, Wheel
 
@@ -175,7 +176,7 @@ def _exit_code(process: subprocess.Popen[bytes], fetching: Fetching) -> int:
         while True:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 return process.wait(_POLL_S)
-            now_s, before, written = time.monotonic(), written, _bytes_under(fetching.scratch)
+            now_s, before, written = time.monotonic(), written, bytes_below(fetching.scratch)
             # While pip moves its download, it exists twice.
             fetching.report("downloading", min(written, fetching.weights.size), fetching.weights.size)
             if written != before:
@@ -189,16 +190,6 @@ def _exit_code(process: subprocess.Popen[bytes], fetching: Fetching) -> int:
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
         raise
-
-
-def _bytes_under(folder: Path) -> int:
-    total = 0
-    for root, _, names in os.walk(folder):
-        for name in names:
-            # The file may no longer exist, because the program renames and removes files.
-            with contextlib.suppress(OSError):
-                total += (Path(root) / name).lstat().st_size
-    return total
 
 
 @contextlib.contextmanager

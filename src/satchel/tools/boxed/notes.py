@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from satchel.config.home import expanded
 from satchel.sandbox.port import Denial
 from satchel.sandbox.process import ProcessResult
 from satchel.sandbox.selfrun import ASIDE
@@ -179,9 +180,7 @@ def _paths_in(line: str, *, cwd: Path, home: str) -> Iterator[str]:
         text = (found["path"] or found["quoted"]).rstrip(".")
         if "\0" in text:
             continue  # no file is called so
-        if text.startswith("~/") and home:
-            text = home + text[1:]
-        yield os.path.realpath(cwd / text)
+        yield os.path.realpath(cwd / expanded(text, home))
 
 
 def _existing(path: str, *, writable: Sequence[str], readable: Sequence[str], home: str) -> str:

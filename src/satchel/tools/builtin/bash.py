@@ -20,14 +20,14 @@ from satchel.tools.box import NETWORK, OUTSIDE, READ, REASON, WRITE, Box
 from satchel.tools.boxed import Workspaces
 from satchel.tools.boxed.notes import Refusals, data_of, refusal_notes
 from satchel.tools.builtin.changes import note_uncovered
-from satchel.tools.builtin.fence import EVERY_PATH, shown
+from satchel.tools.builtin.fence import EVERY_PATH
 from satchel.tools.builtin.jobs import show_job, start_job
 from satchel.tools.builtin.record import BuiltIn
 from satchel.tools.builtin.snapshot import Snapshot, may_write
 from satchel.tools.display import Display, ShownResult, ends, fields
 from satchel.tools.function import function_tool
 from satchel.tools.port import Annotations, Effect, Tool, ToolContext, ToolResult
-from satchel.wording import without_overwritten
+from satchel.wording import shown, without_overwritten
 
 STATE_KEY = "bash.cwd"
 MAX_TIMEOUT_S = 600

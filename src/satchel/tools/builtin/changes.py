@@ -19,9 +19,10 @@ from typing import Any, Final, Literal, TypeAlias
 
 from satchel.config.home import replacing
 from satchel.errors import NotFound, SatchelError, StorageUnwritable
-from satchel.tools.builtin.fence import Place, shown
+from satchel.tools.builtin.fence import Place
 from satchel.tools.builtin.seen import read_whole
 from satchel.tools.port import ToolContext
+from satchel.wording import shown
 
 _FOLDER: Final = "changes"
 _JOURNAL: Final = "journal.jsonl"

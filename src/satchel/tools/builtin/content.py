@@ -1,11 +1,12 @@
-"""Recognises a file's content: text and its encoding, an image and its size, or another known format."""
+"""Recognises a file's content: text and its encoding, or another known format."""
 
 from __future__ import annotations
 
 import codecs
 import re
-import struct
 from dataclasses import dataclass
+
+from satchel.tools.kept import media_type_of
 
 SAMPLE_BYTES = 65_536
 """Bytes at the beginning of a file that are examined."""
@@ -37,7 +38,6 @@ BOMS = (
     (codecs.BOM_UTF16_BE, "utf-16-be"),
 )
 MAGIC = (
-    (b"%PDF-", "a PDF document"),
     (b"\x7fELF", "an ELF program or library"),
     (b"MZ", "a Windows program"),
     (b"PK\x03\x04", "a ZIP archive (or a document, book or package that is one)"),
@@ -55,9 +55,6 @@ MAGIC = (
     (b"PAR1", "a Parquet table"),
     (b"\x93NUMPY", "a NumPy array"),
     (b"GGUF", "a GGUF language model"),
-    (b"OggS", "Ogg audio or video"),
-    (b"ID3", "MP3 audio"),
-    (b"fLaC", "FLAC audio"),
     (b"\x1aE\xdf\xa3", "Matroska or WebM video"),
     (b"wOF2", "a web font"),
     (b"\x00\x01\x00\x00\x00", "a TrueType font"),
@@ -108,7 +105,9 @@ def detect_encoding(sample: bytes) -> Encoding | None:
 
 def describe_binary(head: bytes, size: int) -> str:
     """A description of a file that is not text, with its size."""
-    what = _image(head) or next((words for magic, words in MAGIC if head.startswith(magic)), "")
+    what = next((words for magic, words in MAGIC if head.startswith(magic)), "")
+    if not what and (kind := media_type_of(head)).startswith(("image/", "audio/", "application/pdf")):
+        what = kind
     if not what and head[257:262] == b"ustar":
         what = "a tar archive"
     if not what and head[4:8] == b"ftyp":
@@ -133,45 +132,3 @@ def _guess(sample: bytes) -> Encoding | None:
     except UnicodeDecodeError:
         return Encoding("iso8859-1")
     return Encoding("cp1252")
-
-
-def _image(head: bytes) -> str:
-    if head.startswith(b"\x89PNG\r\n\x1a\n") and len(head) >= 24:
-        return "a PNG image, {} × {} pixels".format(*struct.unpack(">II", head[16:24]))
-    if head[:6] in {b"GIF87a", b"GIF89a"} and len(head) >= 10:
-        return "a GIF image, {} × {} pixels".format(*struct.unpack("<HH", head[6:10]))
-    if head.startswith(b"BM") and len(head) >= 26:
-        return "a BMP image, {} × {} pixels".format(*map(abs, struct.unpack("<ii", head[18:26])))
-    if head.startswith(b"RIFF") and head[8:12] == b"WEBP" and len(head) >= 30:
-        return _webp(head)
-    if head.startswith(b"\xff\xd8\xff"):
-        return _jpeg(head)
-    if head[:4] in {b"II*\x00", b"MM\x00*"}:
-        return "a TIFF image"
-    if head[4:12] in {b"ftypavif", b"ftypheic"}:
-        return "an AVIF or HEIC image"
-    return "an icon" if head.startswith(b"\x00\x00\x01\x00") else ""
-
-
-def _webp(head: bytes) -> str:
-    match head[12:16]:
-        case b"VP8X":
-            width, height = (int.from_bytes(head[at : at + 3], "little") + 1 for at in (24, 27))
-        case b"VP8L":
-            bits = int.from_bytes(head[21:25], "little")
-            width, height = (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1
-        case _:
-            width, height = (value & 0x3FFF for value in struct.unpack("<HH", head[26:30]))
-    return f"a WebP image, {width} × {height} pixels"
-
-
-def _jpeg(head: bytes) -> str:
-    at = 2
-    while at + 9 <= len(head) and head[at] == 0xFF:
-        marker, length = head[at + 1], int.from_bytes(head[at + 2 : at + 4], "big")
-        # The frame headers SOF0 to SOF15, without the tables DHT, JPG and DAC among them.
-        if 0xC0 <= marker <= 0xCF and marker not in {0xC4, 0xC8, 0xCC}:
-            height, width = struct.unpack(">HH", head[at + 5 : at + 9])
-            return f"a JPEG image, {width} × {height} pixels"
-        at += 2 + length
-    return "a JPEG image"

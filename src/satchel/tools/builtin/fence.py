@@ -12,10 +12,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from satchel.config.home import expanded
 from satchel.config.keys import KEYS_FILE
 from satchel.errors import NotFound, Refused, SatchelError, StorageUnwritable, UsageError
 from satchel.tools.paths import Places, path_forms, path_matcher
 from satchel.tools.port import Effect, ToolContext
+from satchel.wording import shown
 
 # O_PATH opens folders that may be entered but not listed. Where it doesn't exist, O_RDONLY has to do.
 FOLDER_FLAGS = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC | getattr(os, "O_PATH", os.O_RDONLY)
@@ -215,11 +217,10 @@ class Fence:
         """
         if not text:
             raise UsageError("The path is empty.")
-        home = context.environ.get("HOME", "")
-        expanded = home + text[1:] if home and (text == "~" or text.startswith("~/")) else text
+        path = expanded(text, context.environ.get("HOME", ""))
         try:
-            os.fsencode(expanded)
-            real = Path(os.path.realpath(context.cwd / expanded))
+            os.fsencode(path)
+            real = Path(os.path.realpath(context.cwd / path))
         except ValueError as error:
             raise UsageError(
                 f"{shown(text)} is not a path: it contains a NUL or a lone surrogate."
@@ -239,7 +240,7 @@ class Fence:
             allowed = ", ".join(shown(str(folder)) for folder in context.roots)
             leads = (
                 ""
-                if str(real) == os.path.normpath(context.cwd / expanded)
+                if str(real) == os.path.normpath(context.cwd / path)
                 else f" (it links to {shown(str(real))})"
             )
             raise Refused(
@@ -305,16 +306,6 @@ class Fence:
                 f"{place.name} can't be written by tools: files there are run, or decide what may run (hooks, rules, "
                 "settings, tools). Ask the user to change it."
             )
-
-
-def shown(text: str) -> str:
-    """A name for display: control characters, line breaks and undecodable bytes are escaped as in Python."""
-    return "".join(
-        char
-        if char.isprintable() and not "\ud800" <= char <= "\udfff"
-        else char.encode("unicode_escape", "surrogatepass").decode()
-        for char in text
-    )
 
 
 def describe_kind(mode: int) -> str:

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeAlias
 from satchel.errors import SandboxError, UsageError
 from satchel.tools.boxed import Workspaces
 from satchel.tools.builtin.content import SAMPLE_BYTES, Encoding, describe_binary, detect_encoding
-from satchel.tools.builtin.fence import Fence, Place, describe_kind, shown
+from satchel.tools.builtin.fence import Fence, Place, describe_kind
 from satchel.tools.builtin.record import TEXT, BuiltIn
 from satchel.tools.builtin.seen import WHOLE_BYTES, Seen, last_seen, look, remember
 from satchel.tools.builtin.viewing import (
@@ -28,7 +28,7 @@ from satchel.tools.documents.texts import document_kind
 from satchel.tools.function import function_tool
 from satchel.tools.kept import keep_seen
 from satchel.tools.port import Annotations, Effect, Tool, ToolContext, ToolResult
-from satchel.wording import counted, one_line
+from satchel.wording import counted, one_line, shown
 
 PAGE_LINES = 2000
 PAGE_CHARS = 26_000

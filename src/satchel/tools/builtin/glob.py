@@ -9,12 +9,13 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from satchel.errors import UsageError
-from satchel.tools.builtin.fence import Fence, Place, shown
+from satchel.tools.builtin.fence import Fence, Place
 from satchel.tools.builtin.record import TEXT, BuiltIn
 from satchel.tools.builtin.tree import MAX_ENTRIES, FoundPath, GlobPattern, walk
 from satchel.tools.display import Display, describe_search, show_found
 from satchel.tools.function import function_tool
 from satchel.tools.port import Annotations, Tool, ToolContext, ToolResult
+from satchel.wording import shown
 
 SHOWN = 200
 MAGIC = frozenset("*?[{")

@@ -18,11 +18,11 @@ from typing import Final, TypeAlias
 
 from satchel.errors import SatchelError
 from satchel.tools.builtin.changes import keep_commands_changes
-from satchel.tools.builtin.fence import PROTECTED, Place, shown
+from satchel.tools.builtin.fence import PROTECTED, Place
 from satchel.tools.builtin.tree import walk
 from satchel.tools.patterns import only_prints
 from satchel.tools.shell import read_commands
-from satchel.wording import counted
+from satchel.wording import counted, shown
 
 MOST_FILES: Final = 4_000
 """Files and folders, without what `.gitignore` names: most projects. 1,500 take 0.1 s on one core."""

@@ -19,7 +19,6 @@ MOST_ENTRIES = 2000
 """The most entries that are examined in one folder."""
 PASSED_OVER = frozenset({"tests", "__pycache__"})
 """Subfolders that are ignored."""
-HASH_CHUNK = 1_048_576
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,9 +107,7 @@ def digest_of(path: Path, expected: Stamp | None = None) -> tuple[str, Stamp]:
         before = os.fstat(file.fileno())
         if not stat.S_ISREG(before.st_mode) or (expected is not None and stamp_of(before) != expected):
             raise OSError(errno.ESTALE, "it changed just now", str(path))
-        digest = hashlib.sha256()
-        while chunk := file.read(HASH_CHUNK):
-            digest.update(chunk)
+        digest = hashlib.file_digest(file, "sha256")
         stamp = stamp_of(before)
         if stamp_of(os.fstat(file.fileno())) != stamp:
             raise OSError(errno.ESTALE, "it changed just now", str(path))

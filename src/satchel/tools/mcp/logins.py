@@ -62,7 +62,6 @@ class Login:
         resource: What the tokens are for (RFC 8707); "" if that is not sent.
         scope: The granted scopes, separated by spaces.
         expires_at: Of the access token, in seconds since 1970; None if unknown.
-        logged_in_at: Seconds since 1970.
     """
 
     url: str
@@ -74,7 +73,6 @@ class Login:
     resource: str
     scope: str
     expires_at: float | None
-    logged_in_at: float
     client_secret: str = field(default="", repr=False)
     access_token: str = field(repr=False)
     refresh_token: str = field(default="", repr=False)

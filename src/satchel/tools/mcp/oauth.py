@@ -203,7 +203,6 @@ class _Flow(OAuthClientProvider):
             access_token=tokens.access_token,
             refresh_token=tokens.refresh_token or "",
             expires_at=_expires_at(tokens, now),
-            logged_in_at=now,
         )
 
     def explained(self, error: OAuthFlowError) -> str:

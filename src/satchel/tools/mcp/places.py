@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 from satchel.config import McpServerSettings
+from satchel.config.home import expanded
 from satchel.errors import ConfigError
 
 Lookup: TypeAlias = Callable[[str], str | None]
@@ -95,7 +96,7 @@ def program(entry: McpServerSettings, home: Path, environ: Mapping[str, str]) ->
     """
     if "/" not in entry.command:
         return entry.command
-    return str((entry.base or home) / _expanded(entry.command, environ))
+    return str((entry.base or home) / expanded(entry.command, environ.get("HOME", "/")))
 
 
 def folder(entry: McpServerSettings, start: Path, environ: Mapping[str, str]) -> Path:
@@ -106,8 +107,4 @@ def folder(entry: McpServerSettings, start: Path, environ: Mapping[str, str]) ->
         start: Where programs start that name no folder.
         environ: Of the program, for `~`.
     """
-    return (entry.base or start) / _expanded(entry.cwd, environ)
-
-
-def _expanded(path: str, environ: Mapping[str, str]) -> str:
-    return environ.get("HOME", "/") + path[1:] if path == "~" or path.startswith("~/") else path
+    return (entry.base or start) / expanded(entry.cwd, environ.get("HOME", "/"))

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import anyio
 
+from satchel.config.home import expanded
 from satchel.errors import SatchelError, UsageError
 from satchel.tools.kept import write_kept
 from satchel.tools.web.addresses import AddressRules
@@ -52,9 +53,7 @@ def find_chromium(configured: str, environ: Mapping[str, str]) -> str | None:
     """
     path = environ.get("PATH", "")
     if configured:
-        home = environ.get("HOME", "")
-        expanded = home + configured[1:] if home and configured.startswith("~/") else configured
-        return shutil.which(expanded, path=path)
+        return shutil.which(expanded(configured, environ.get("HOME", "")), path=path)
     return next((found for name in _NAMES if (found := shutil.which(name, path=path))), None)
 
 

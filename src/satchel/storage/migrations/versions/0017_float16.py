@@ -19,8 +19,7 @@ _TABLES = ("memory_vectors", "memory_cue_vectors")
 _ROWS_AT_ONCE = 500
 
 
-def _convert(given: str, wanted: str) -> None:
-    """Replace little-endian numbers of one type of `struct` by those of another, some rows at a time."""
+def upgrade() -> None:
     connection = op.get_bind()
     for name in _TABLES:
         table = sa.table(name, sa.column("rid"), sa.column("model_id"), sa.column("vectors", sa.LargeBinary))
@@ -35,22 +34,8 @@ def _convert(given: str, wanted: str) -> None:
         while rows:
             converted = []
             for row in rows:
-                count = len(row.vectors) // struct.calcsize(given)
-                numbers = struct.unpack(f"<{count}{given}", row.vectors)
-                converted.append(
-                    {
-                        "of": row.rid,
-                        "by": row.model_id,
-                        "converted": struct.pack(f"<{count}{wanted}", *numbers),
-                    }
-                )
+                count = len(row.vectors) // 4
+                halves = struct.pack(f"<{count}e", *struct.unpack(f"<{count}f", row.vectors))
+                converted.append({"of": row.rid, "by": row.model_id, "converted": halves})
             connection.execute(replaced, converted)
             rows = connection.execute(ordered.where(keys > (rows[-1].rid, rows[-1].model_id))).all()
-
-
-def upgrade() -> None:
-    _convert("f", "e")
-
-
-def downgrade() -> None:
-    _convert("e", "f")

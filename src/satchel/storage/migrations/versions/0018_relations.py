@@ -109,17 +109,3 @@ def _take_back(connection: sa.Connection, row: Any) -> None:
     connection.execute(
         sa.text("UPDATE memory_spaces SET changed = changed + 1 WHERE id = :space"), {"space": row.space_id}
     )
-
-
-def downgrade() -> None:
-    op.create_table(
-        "memory_compared",
-        sa.Column(
-            "rid",
-            sa.BigInteger,
-            sa.ForeignKey("memories.rid", name="fk_memory_compared_memory", ondelete="CASCADE"),
-            primary_key=True,
-            autoincrement=False,
-        ),
-        sa.Column("compared_at", sa.BigInteger, nullable=False),
-    )

@@ -36,7 +36,3 @@ def upgrade() -> None:
         sa.CheckConstraint("state IN ('used', 'proposed')", name="ck_memory_pages_state"),
         sqlite_autoincrement=True,
     )
-
-
-def downgrade() -> None:
-    op.drop_table("memory_pages")

@@ -22,9 +22,3 @@ def upgrade() -> None:
     op.create_index(
         "ix_memories_discretion", "memories", ["space_id"], sqlite_where=where, postgresql_where=where
     )
-
-
-def downgrade() -> None:
-    op.drop_index("ix_memories_discretion", "memories")
-    for name in ("spheres", "kept_from", "discretion"):
-        op.drop_column("memories", name)

@@ -25,9 +25,3 @@ def upgrade() -> None:
         sqlite_where=where,
         postgresql_where=where,
     )
-
-
-def downgrade() -> None:
-    op.drop_index("ix_memory_statements_every", "memory_statements")
-    op.drop_column("memory_statements", "every")
-    op.drop_column("memories", "time")

@@ -106,18 +106,3 @@ def upgrade() -> None:
     op.execute("ALTER TABLE session_passage ADD COLUMN words TSVECTOR")
     op.execute("ALTER TABLE session_passage ALTER COLUMN words SET STATISTICS 0")
     op.execute("CREATE INDEX ix_session_passage_words ON session_passage USING gin (words)")
-
-
-def downgrade() -> None:
-    if op.get_bind().dialect.name == "sqlite":
-        return
-    for table in (
-        "conversations",
-        "conversation_lines",
-        "session_client_place",
-        "session_inbox",
-        "session_log",
-    ):
-        op.drop_table(table)
-    op.drop_table("session_passage")
-    op.drop_table("session_settled")

@@ -49,10 +49,3 @@ def upgrade() -> None:
     }.items():
         without = ", ".join(f'ALTER COLUMN "{name}" SET STATISTICS 0' for name in columns)
         op.execute(f"ALTER TABLE {table} {without}")
-
-
-def downgrade() -> None:
-    if op.get_bind().dialect.name == "sqlite":
-        return
-    for table in ("conversation_costs", "conversation_parts", "conversation_files"):
-        op.drop_table(table)

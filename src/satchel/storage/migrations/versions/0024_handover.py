@@ -18,8 +18,3 @@ depends_on = None
 def upgrade() -> None:
     if op.get_bind().dialect.name != "sqlite":
         op.add_column("conversations", sa.Column("handover", sa.Integer, nullable=False, server_default="0"))
-
-
-def downgrade() -> None:
-    if op.get_bind().dialect.name != "sqlite":
-        op.drop_column("conversations", "handover")

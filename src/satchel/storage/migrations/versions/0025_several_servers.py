@@ -51,12 +51,3 @@ def upgrade() -> None:
     }.items():
         without = ", ".join(f'ALTER COLUMN "{name}" SET STATISTICS 0' for name in columns)
         op.execute(f"ALTER TABLE {table} {without}")
-
-
-def downgrade() -> None:
-    if op.get_bind().dialect.name == "sqlite":
-        return
-    op.drop_table("conversation_uploads")
-    op.drop_table("browser_logins")
-    op.drop_table("conversation_requests")
-    op.drop_column("conversations", "chosen")
