@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import io
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -116,7 +116,7 @@ async def test_a_key_answers_a_permission_question(
 
 @requirement("tui:approvals")
 async def test_no_letter_of_what_is_being_written_answers_a_question(tmp_path: Path) -> None:
-    replies = iter([ECHO, "Finished."])
+    replies: Iterator[Reply | str] = iter([ECHO, "Finished."])
 
     def script(_: ModelRequest) -> Reply | str:
         hands.app._composer.put("Al")  # the user goes on writing meanwhile
