@@ -206,6 +206,17 @@ async def test_what_is_forgotten_while_it_works_leaves_nothing(tmp_path: Path) -
         assert [path.name for path in files if b"Mimi" in path.read_bytes()] == []
 
 
+@requirement("memory:worker:detached")
+async def test_the_passages_of_a_document_are_left_to_it(tmp_path: Path) -> None:
+    (note := tmp_path / "attic.md").write_text("The ladder is in the attic.")
+    async with world(tmp_path) as (_, worker, run):
+        assert (await run("memory", "add-file", str(note))).code == 0
+        await worker.ended()
+        first = worker.lock.stat().st_mtime_ns
+        assert (await run("memory", "add-file", str(note))).code == 0  # nothing has changed
+        assert worker.lock.stat().st_mtime_ns == first
+
+
 @requirement("memory:worker:off")
 async def test_off_or_impossible_leaves_the_work_to_the_next_session_and_doctor_says_so(
     tmp_path: Path,

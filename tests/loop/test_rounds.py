@@ -16,7 +16,7 @@ from satchel.models.scripted import Call, Reply
 from satchel.tools.permissions import Decision, PlannedCall
 from satchel.tools.port import Effect, ToolContext, ToolResult
 from tests.loop.rules import check_events
-from tests.loop.world import OpenGate, World, fails, gives, tool
+from tests.loop.world import OpenGate, World, fails, gives, knows_that, tool
 from tests.requirements import requirement
 
 pytestmark = pytest.mark.anyio
@@ -268,6 +268,23 @@ async def test_the_gate_is_asked_once_for_a_round_and_what_it_refuses_does_not_r
     ]
     assert outcome.steps[0].result == "Refused: the rule says no"
     assert [event.call_id for event in world.of(Action)] == ["call_2"]
+
+
+async def test_nobody_is_asked_about_a_call_that_would_fail() -> None:
+    gate = OpenGate()
+    world = World(
+        one_round(Call(name="look"), Call(name="write")),
+        gives("ok"),
+        knows_that("there is a file", "write"),
+        gate=gate,
+    )
+    outcome = await world.run()
+    assert gate.asked == [["look"]]
+    assert [(step.result, step.is_error) for step in outcome.steps] == [
+        ("ok", False),
+        ("there is a file", True),
+    ]
+    assert [event.call_id for event in world.of(Action)] == ["call_1"]
 
 
 async def test_nothing_runs_when_permission_cannot_be_asked_for() -> None:

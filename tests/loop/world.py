@@ -17,7 +17,7 @@ from satchel.tools.function import function_tool
 from satchel.tools.permissions import Decision, PlannedCall
 from satchel.tools.port import Annotations, Effect, Question, Tool, ToolContext, ToolResult
 
-__all__ = ["OpenGate", "World", "asks", "fails", "gives", "says", "tool"]
+__all__ = ["OpenGate", "World", "asks", "fails", "gives", "knows_that", "says", "tool"]
 
 
 def says(text: str) -> Message:
@@ -50,6 +50,15 @@ def gives(text: str, name: str = "look", **more: Any) -> Tool:
         return ToolResult(text=text, **more)
 
     return tool(name, call)
+
+
+def knows_that(words: str, name: str) -> Tool:
+    """A tool that knows why its call would fail."""
+
+    async def call(input: Mapping[str, Any], context: ToolContext) -> ToolResult:
+        raise AssertionError("it must not run")
+
+    return function_tool(call, name=name, description="", properties={"x": {}}, fails=lambda *_: words)
 
 
 def fails(error: BaseException, name: str = "break") -> Tool:

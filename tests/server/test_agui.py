@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import io
-from base64 import b64decode
+from base64 import b64decode, b64encode
 from collections.abc import Iterator
 from mimetypes import MimeTypes
-from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -16,6 +15,7 @@ from PIL import Image
 from pydantic import TypeAdapter
 
 from satchel.errors import StorageError
+from satchel.sessions.attachments import uploads_folder
 from tests.requirements import requirement
 from tests.server.test_attachments import PNG, asked
 from tests.server.world import World, serving
@@ -203,7 +203,7 @@ def test_tools_of_the_front_end_are_left_to_it(client: httpx2.Client) -> None:
 
 
 @requirement("http:agui", "http:hostile")
-def test_failures_are_errors_of_the_run_or_of_the_request(client: httpx2.Client, tmp_path: Path) -> None:
+def test_failures_are_errors_of_the_run_or_of_the_request(client: httpx2.Client, world: World) -> None:
     failed = run(client, "f1", user("Please fail"))[-1]
     assert failed.type == "RUN_ERROR"
     assert "refused the request" in failed.message
@@ -218,6 +218,15 @@ def test_failures_are_errors_of_the_run_or_of_the_request(client: httpx2.Client,
     ]:  # fmt: skip
         answer = client.post("/api/agui", json=body)
         assert (answer.status_code, answer.headers["content-type"]) == (status, "application/problem+json")
+    # Files of a message that is refused don't wait for it.
+    pictures = [{"type": "image", "source": {"type": "data", "value": b64encode(PNG + bytes([n])).decode(), "mimeType": "image/png"}} for n in range(21)]  # fmt: skip
+    body = {
+        "threadId": "many",
+        "runId": "r",
+        "messages": [user([{"type": "text", "text": "See"}, *pictures])],
+    }
+    assert "20 files at most" in client.post("/api/agui", json=body).text
+    assert [*uploads_folder(world.home).iterdir()] == []
     # Threads are sent as a whole, with their pictures.
     assert client.post("/api/agui", content=b" " * 17_000_000).status_code == 422
     assert client.post("/api/agui", json={}, headers={"authorization": "Bearer no"}).status_code == 401

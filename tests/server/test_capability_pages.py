@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
@@ -285,7 +286,11 @@ def test_a_build_is_followed_on_its_page_and_its_question_is_answered(
         return requested.capability.id
 
     capability = world.call(begin)
-    assert "Not built yet Waits for you" in words_of(open_page(client, "/capabilities?show=attention"))
+    listed = open_page(client, "/capabilities?show=attention")
+    assert "Not built yet Waits for you" in words_of(listed)
+    assert re.search(
+        r"Capabilities *, \d waiting for you *\d", words_of(listed.get_element_by_id("rail-pages"))
+    )
     own = words_of(open_page(client, "/capabilities/train_watch"))
     assert "It waits for your answer." in own
     assert "is being built" not in own

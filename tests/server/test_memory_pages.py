@@ -742,6 +742,12 @@ def test_what_was_learnt_is_reviewed_one_by_one_and_not_shown_again(tmp_path: Pa
         post(client, page, "/memories/review", id=ids[1], do="keep")
         assert "Nothing is left to look at" in words_of(open_page(client, "/memories/review"))
         assert "looked at it and kept it" in words_of(open_page(client, f"/memories/{ids[1]}"))
+        # Forgetting leads back to what is left.
+        ids = _facts(world, ("The cat is grey.", "Grey cat."), ("The key is new.", "New key."))
+        [link] = open_page(client, "/memories/review").cssselect("a[data-key=f]")
+        answer = send(client, open_page(client, link.get("href")), f"/memories/{ids[0]}/forget")
+        assert (answer.status_code, answer.headers["location"]) == (303, "/memories/review")
+        assert shown_words() == "The key is new."
 
 
 @requirement("web-pages:memories:moved", "web-pages:forgery", "sessions:imported")

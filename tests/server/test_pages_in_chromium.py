@@ -160,6 +160,13 @@ def test_every_page_fits_a_wide_and_a_narrow_window_and_can_be_read_aloud(
         return fact
 
     fact = world.call(partial(again, f"{LONG} is the name of the network."))
+    for number in range(15):  # a page of long ones
+        world.call(
+            partial(
+                world.app.service.memory.add,
+                f"Pump {number} " + "must be oiled with the valve closed, and then " * 9,
+            )
+        )
     with world.client() as client:
         notes = world.home.parent / LONG[:100]
         notes.mkdir()

@@ -93,7 +93,9 @@ def test_control_k_searches_while_one_types_and_the_arrow_keys_lead_to_a_result(
         page.locator("h1").click()
         page.keyboard.press("/")
         assert page.evaluate("document.activeElement.closest('dialog') !== null")
+        page.keyboard.type("radiator")
         page.keyboard.press("Escape")
+        assert page.locator("dialog[open]").count() == 0  # once is enough, also with words in the field
         page.focus("#message")
         page.keyboard.press("/")
         assert page.input_value("#message") == "/"

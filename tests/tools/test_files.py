@@ -13,10 +13,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from satchel.tools import ToolResult
+from satchel.tools import Foreseeing, ToolResult
 from satchel.tools.builtin.content import detect_encoding
 from satchel.tools.builtin.diff import unified_diff
 from satchel.tools.builtin.fence import Fence
+from satchel.tools.builtin.file_write import file_write_tool
 from satchel.tools.builtin.patch import apply_patch
 from satchel.wording import shown
 from tests.requirements import requirement
@@ -443,7 +444,12 @@ async def test_what_was_not_read_is_not_overwritten(session: Session) -> None:
     assert "was not read in this session" in refusal(
         await session("file_write", path="a.sh", content="two\n")
     )
+    write = file_write_tool(Fence())
+    assert isinstance(write, Foreseeing)
+    assert "was not read" in write.foresee({"path": "a.sh", "content": "two\n"}, session.context)
+    assert write.foresee({"path": "b.sh", "content": "two\n"}, session.context) == ""
     await session("file_read", path="a.sh")
+    assert write.foresee({"path": "a.sh", "content": "two\n"}, session.context) == ""
     result = await session("file_write", path="a.sh", content="two\n")
     assert result.text == "Replaced a.sh.\n--- a.sh\n+++ a.sh\n@@ -1,1 +1,1 @@\n-one\n+two"
     assert stat.S_IMODE(path.stat().st_mode) == 0o750

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import io
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -100,6 +100,9 @@ async def test_a_key_answers_a_permission_question(
         await hands.pilot.press(*keys)  # typed before anybody can have seen the question
         await hands.pilot.pause()
         assert hands.app.session.open_questions
+        assert hands.app._composer.text == keys
+        hands.app._composer.clear()
+        hands.app.query_one(parts.QuestionPrompt).focus()
         await hands.asked()
         asks = hands.app.query_one(parts.QuestionPrompt)
         for key in keys:  # as fast as they can be typed
@@ -109,6 +112,30 @@ async def test_a_key_answers_a_permission_question(
         assert "answered already" not in hands.text
         assert "Satchel wants to run" not in hands.text
         assert hands.app.session.open_questions == ()
+
+
+@requirement("tui:approvals")
+async def test_no_letter_of_what_is_being_written_answers_a_question(tmp_path: Path) -> None:
+    replies: Iterator[Reply | str] = iter([ECHO, "Finished."])
+
+    def script(_: ModelRequest) -> Reply | str:
+        hands.app._composer.put("Al")  # the user goes on writing meanwhile
+        return next(replies)
+
+    async with screen(tmp_path, ScriptedModel(script)) as hands:
+        await hands.say("Run it")
+        await hands.see("Satchel wants to run this call:")
+        hands.look_for_a_while()
+        await hands.pilot.press("s", "o")
+        assert hands.app._composer.text == "Also"
+        hands.app._composer.clear()
+        hands.app.query_one(parts.QuestionPrompt).focus()
+        await hands.pilot.press("u", "s", "e")
+        assert hands.app._composer.text == "use"
+        assert hands.app.session.open_questions
+        hands.app._composer.clear()
+        await hands.say("y")
+        await hands.see("? allowed once")
 
 
 @requirement("tui:approvals")
@@ -393,6 +420,8 @@ async def test_the_output_of_a_command_that_the_user_runs_stands_there_once(tmp_
         await hands.see("4200")
         await hands.see("bash echo")
         assert hands.text.count("4200") == 1
+        assert "! echo $((6 * 7))00" in hands.text  # as it was typed
+        assert "/shell" not in hands.text
 
 
 @requirement("tui:writing")

@@ -9,6 +9,7 @@ from anyio.to_thread import run_sync
 
 from satchel.cli.commands import Text, json_option, said_json
 from satchel.cli.output import say, tell
+from satchel.cli.settings import read_settings
 from satchel.cli.stores import memory_command, memory_of, scope_option, with_home
 from satchel.errors import UsageError
 from satchel.memory import Memory
@@ -49,6 +50,9 @@ def add_file(paths: tuple[Path, ...], scope: str) -> None:
             await sandboxes.aclose()
 
     outcomes = with_home(take_in, scope)
+    settings = read_settings()
+    if any(one.outcome in ("added", "replaced") for one in outcomes) and can_leave_work(settings):
+        leave_work(settings)  # embeds the passages, so that no search waits for it
     said_json(list(outcomes))
     failed = sum(one.outcome == "failed" for one in outcomes)
     if failed or not outcomes:

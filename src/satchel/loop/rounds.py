@@ -32,7 +32,7 @@ from satchel.loop.hooks import HookChain, Refuse
 from satchel.loop.limits import TurnLimits
 from satchel.messages import ToolUseBlock, clean_text
 from satchel.tools.permissions import Decision, PlannedCall
-from satchel.tools.port import Effect, Redirecting, Resumable, Tool, ToolContext, ToolResult
+from satchel.tools.port import Effect, Foreseeing, Redirecting, Resumable, Tool, ToolContext, ToolResult
 
 _LEAST_RESULT = 500
 """Characters that every result of a round may have, however small the model's window is."""
@@ -308,6 +308,9 @@ class Round:
             call.resolve_with_error(problem, "INVALID_INPUT")
             return
         call.tool, call.action = tool, seen
+        if isinstance(tool, Foreseeing) and (problem := tool.foresee(seen.input, self._context(call))):
+            call.resolve_with_error(problem, "TOOL_FAILED")
+            return
         call.is_for_caller = tool.spec.client_side
 
     async def _permit(self, calls: Sequence[RoundCall]) -> list[Permission]:

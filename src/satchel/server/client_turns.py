@@ -19,7 +19,7 @@ from typing import Any, Final, Literal
 from starlette.exceptions import HTTPException
 
 from satchel.conversation import Conversation
-from satchel.errors import NotFound, SessionInUse, StorageError, UsageError
+from satchel.errors import NotFound, SatchelError, SessionInUse, StorageError, UsageError
 from satchel.events import Record, TurnStart
 from satchel.messages import Block, FileBlock, Message, TextBlock, ToolResultBlock, ToolUseBlock
 from satchel.runtime import RunningTurn, Sampling, Session
@@ -420,17 +420,23 @@ async def _continued(
 
 
 async def _start(service: Service, session: Session, asked: ClientRequest, *, captures: bool) -> RunningTurn:
-    results = _open_results(session, asked)
-    running = await session.start(
-        asked.words,
-        attached=await _told_of(session, asked),
-        # A title is about the conversation alone.
-        memory=not asked.is_errand,
-        results=results,
-        captures=captures,
-        sampling=asked.sampling,
-        files=[await service.uploaded(file.content, file.name) for file in asked.files],
-    )
+    files: list[FileBlock] = []
+    try:
+        for file in asked.files:
+            files.append(await service.uploaded(file.content, file.name))  # noqa: PERF401  # one may be refused
+        running = await session.start(
+            asked.words,
+            attached=await _told_of(session, asked),
+            # A title is about the conversation alone.
+            memory=not asked.is_errand,
+            results=_open_results(session, asked),
+            captures=captures,
+            sampling=asked.sampling,
+            files=files,
+        )
+    except SatchelError:
+        await service.drop_uploaded(files)
+        raise
     service.sessions.follow_turn(session, running, interactive=asked.interactive)
     return running
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -132,6 +132,11 @@ class Service:
         """Keep a file until its message comes; see `Uploads.add`."""
         parts = self.satchel.parts
         return await parts.pool.run(partial(parts.uploads.add, [content], name=name, now=parts.clock.now()))
+
+    async def drop_uploaded(self, files: Sequence[FileBlock]) -> None:
+        """Forget files whose message was refused."""
+        if files:
+            await self.satchel.parts.pool.run(self.satchel.parts.uploads.drop, files)
 
     async def remember(self, content: bytes, name: str, *, project: str = "") -> DocumentOutcome:
         """Remember a document that was sent, in a project or as the user's own; see `remember_sent`."""

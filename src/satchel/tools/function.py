@@ -23,6 +23,11 @@ class FunctionTool:
     spec: ToolSpec
     function: Call
     effects_of: Effects | None = None
+    fails: Callable[[Mapping[str, Any], ToolContext], str] | None = None
+
+    def foresee(self, input: Mapping[str, Any], context: ToolContext) -> str:
+        """The result of `fails`."""
+        return "" if self.fails is None else self.fails(input, context)
 
     def effects(self, input: Mapping[str, Any], context: ToolContext) -> Sequence[Effect]:
         """The result of `effects_of`; empty for an input that the call will reject."""
@@ -48,6 +53,7 @@ def function_tool(
     required: Sequence[str] = (),
     annotations: Annotations | None = None,
     effects: Effects | None = None,
+    fails: Callable[[Mapping[str, Any], ToolContext], str] | None = None,
     source: Source = "builtin",
     origin: str = "",
     timeout_s: float | None = None,
@@ -60,8 +66,8 @@ def function_tool(
     """Make a tool from an async function, which may raise a `SatchelError`, whose message the model sees.
 
     `properties` has the JSON Schema of each input field, in the order shown to the model; no other fields are allowed.
-    Without `annotations`, the cautious defaults hold; without `effects` (see `Tool.effects`), calls never conflict. The
-    rest is as in `ToolSpec`.
+    Without `annotations`, the cautious defaults hold; without `effects` (see `Tool.effects`), calls never conflict.
+    `fails` is `Foreseeing.foresee`. The rest is as in `ToolSpec`.
     """
     return FunctionTool(
         spec=ToolSpec(
@@ -85,6 +91,7 @@ def function_tool(
         ),
         function=function,
         effects_of=effects,
+        fails=fails,
     )
 
 

@@ -310,6 +310,15 @@ class Redirecting(Protocol):
 
 
 @runtime_checkable
+class Foreseeing(Protocol):
+    """A tool that knows of calls that would fail, so that nobody is asked for permission."""
+
+    def foresee(self, input: Mapping[str, Any], context: ToolContext) -> str:
+        """Why the call would fail, as the model gets it, or ""."""
+        ...
+
+
+@runtime_checkable
 class Resumable(Protocol):
     """A tool whose call can continue after its question ended the turn, even in another process."""
 

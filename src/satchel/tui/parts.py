@@ -428,13 +428,16 @@ class QuestionPrompt(Waiting, can_focus=True):
                 event.stop()
                 self.post_message(AnswerGiven(self, text=None))
             return
+        if self.is_answered:
+            event.stop()
+            return
+        if self._is_new:  # the screen writes it in the field
+            return
         consent = _KEYS.get(event.key)
         number = int(event.key) if event.key.isdigit() else 0
         if consent is None and not 1 <= number <= len(self.question.calls):
             return
         event.stop()
-        if self._is_new:
-            return
         if number:
             self._chosen ^= {number - 1}
             self.query_one("#question", Static).update(self._text())

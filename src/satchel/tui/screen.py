@@ -14,7 +14,7 @@ from rich.text import Text
 from textual.app import App, ComposeResult
 from textual.binding import Binding
 from textual.containers import VerticalScroll
-from textual.events import DescendantFocus
+from textual.events import DescendantFocus, Key
 from textual.filter import Monochrome, NoColor
 from textual.widget import Widget
 from textual.widgets import Static, TextArea
@@ -525,9 +525,10 @@ class ConversationScreen(App[int]):
             turn.said.finish()
             turn.said = None
         await turn.mount(ask)
-        ask.focus()
         if question.kind == "tool":
             ask.query_one("Input").focus()
+        else:
+            self._give_keys(ask)
 
     def on_descendant_focus(self, event: DescendantFocus) -> None:
         """Words in the field answer the question that had the keys before it."""
@@ -560,7 +561,22 @@ class ConversationScreen(App[int]):
 
     def _focus_next(self) -> None:
         waiting = next(iter(self._asks.values()), None)
-        (waiting or self._composer).focus()
+        if waiting is None:
+            self._composer.focus()
+        else:
+            self._give_keys(waiting)
+
+    def _give_keys(self, ask: QuestionPrompt) -> None:
+        if self._composer.has_focus and self._composer.text:
+            self._meant = ask  # The user is writing: no letter of it may answer, and what is sent does.
+        else:
+            ask.focus()
+
+    def on_key(self, event: Key) -> None:
+        """What answers no question is written in the field."""
+        if isinstance(self.focused, QuestionPrompt) and event.is_printable and event.character:
+            self._composer.focus()
+            self._composer.insert(event.character)
 
     async def on_answer_given(self, event: AnswerGiven) -> None:
         """The user has answered a question. What comes before the first answer has arrived is none, as in "yes"."""
@@ -604,6 +620,7 @@ class ConversationScreen(App[int]):
         elif found[0].name == "resume" and not found[1]:
             self.action_sessions()
         else:
+            self._tell(one_line(text, 200), "dim")
             self._work = self._start(partial(self._command, *found), group="work")
         self._draw_status()
 
@@ -631,7 +648,6 @@ class ConversationScreen(App[int]):
             self._work = None
 
     async def _command(self, command: SlashCommand, rest: str) -> None:
-        self._tell(f"/{command.name} {one_line(rest, 200)}".rstrip(), "dim")
         try:
             result = await self._host.command(
                 self.session, command, rest, show=lambda _: None, tell=lambda line: self._tell(line, "dim")
@@ -857,6 +873,7 @@ class ConversationScreen(App[int]):
             def go(choice: int | None) -> None:
                 if choice is not None:
                     rest = f"{turn} files" if choice else str(turn)
+                    self._tell(f"/rewind {rest}", "dim")
                     self._work = self._start(partial(self._command, COMMANDS["rewind"], rest), group="work")
 
             what = ["the conversation alone", "also the files that tools changed since"]

@@ -156,8 +156,8 @@ class DenseArm:
             )
         if self.waiting:
             return (
-                f"{self.waiting:,} memories are not embedded yet and are found only by their words. "
-                "Run: satchel memory reindex"
+                f"{self.waiting:,} memories are not embedded yet and are found only by their words until they "
+                "are. To do it now: satchel memory reindex"
             )
         return None
 

@@ -756,6 +756,7 @@ async def before_forgetting(request: Request, service: Serves, id: str) -> Respo
         along=await _told(await service.memory_with(id), along),
         told=told,
         titles=await titles_of(service),
+        in_review=FieldReader.of(request).text("review") == "1",
     )
 
 
@@ -781,7 +782,8 @@ async def forget(request: Request, service: Serves, id: str) -> Response:
     receipt = await service.satchel.forget(wanted)
     if receipt.is_empty:
         raise NotFound(f"There is no memory {id!r}.")
-    return see_other(request, "/memories", say=_saying_of(request, receipt))
+    to = "/memories/review" if form.has("review") else "/memories"
+    return see_other(request, to, say=_saying_of(request, receipt))
 
 
 def _saying_of(request: Request, receipt: ForgetReceipt) -> Saying:

@@ -22,9 +22,9 @@ content security policy allows no inline script, `style` attribute or `<style>`:
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import groupby
 from typing import Any, Final
@@ -35,6 +35,7 @@ from starlette.responses import RedirectResponse, Response
 from satchel.clock import local_day
 from satchel.errors import SatchelError
 from satchel.runtime.elsewhere import OpenElsewhere
+from satchel.runtime.lines import status_in_a_word
 from satchel.server.browser_access import BrowserAccess, browser_of
 from satchel.server.pages.rendering import Saying, State, rendered
 from satchel.server.rates import Rates, login_tries
@@ -70,6 +71,7 @@ class _Link:
     path: str
     words: str
     count: str = ""
+    waits: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,7 +178,7 @@ async def _surroundings(service: Service, now: datetime) -> Surroundings:
         links=[
             _Link(path="/chat", words="Chat"),
             _Link(path="/memories", words="Memories", count=await _memory_count(service)),
-            _Link(path="/capabilities", words="Capabilities", count=await _capability_count(service)),
+            await _capabilities(service),
             _Link(path="/sessions", words="Conversations", count=f"{len(sessions):,}" if sessions else ""),
             _Link(path="/projects", words="Projects"),
             _Link(path="/usage", words="Usage"),
@@ -198,11 +200,16 @@ async def _memory_count(service: Service) -> str:
         return ""
 
 
-async def _capability_count(service: Service) -> str:
+async def _capabilities(service: Service) -> _Link:
+    link = _Link(path="/capabilities", words="Capabilities")
     try:
-        return f"{len(await service.capabilities.catalogue.list('active')):,}"
+        every = await service.capabilities.catalogue.list()
+        asking = await service.capabilities.builds.queue.open_questions()
     except SatchelError:
-        return ""
+        return link
+    states = Counter(status_in_a_word(one, asking) for one in every)
+    waits = states["proposed"] + states["waiting"]
+    return replace(link, count=f"{states['active']:,}", waits=f", {waits:,} waiting for you" if waits else "")
 
 
 async def _model_name(service: Service) -> str:

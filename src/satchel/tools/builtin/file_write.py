@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, Final
 
-from satchel.errors import NotFound, UsageError
+from satchel.errors import NotFound, SatchelError, UsageError
 from satchel.tools.builtin.changes import Keep, keeper
 from satchel.tools.builtin.diff import CHANGE_FIELDS, proposed_change, show_change, unified_diff
 from satchel.tools.builtin.fence import Fence, Place
@@ -35,6 +36,13 @@ def file_write_tool(fence: Fence) -> Tool:
     def effects(input: Mapping[str, Any], context: ToolContext) -> list[Effect]:
         return fence.locate(input["path"], context, writing=True).effects(writes=True)
 
+    def fails(input: Mapping[str, Any], context: ToolContext) -> str:
+        with suppress(SatchelError, OSError):  # it is new, or can't be reached, which the call says
+            place = fence.locate(input["path"], context, writing=True)
+            if last_seen(context, place.path) is None and place.path.stat().st_size and place.path.is_file():
+                return _unread(place)
+        return ""
+
     return function_tool(
         call,
         name="file_write",
@@ -46,6 +54,7 @@ def file_write_tool(fence: Fence) -> Tool:
         required=["path", "content"],
         annotations=Annotations(read_only=False, destructive=True, idempotent=True, open_world=False),
         effects=effects,
+        fails=fails,
         pattern_key="path",
     )
 
@@ -67,10 +76,7 @@ def _write(place: Place, content: str, seen: Seen | None, keep: Keep) -> tuple[T
         return ToolResult(text=text, data={"path": str(place.path), "created": True}), look(written, data)
     now = look(state, before)
     if before and seen is None:
-        raise UsageError(
-            f"{place.name} exists and was not read in this session. Read it first, so that you know what is replaced, "
-            "or use file_edit."
-        )
+        raise UsageError(_unread(place))
     if seen is not None and not seen.is_still(now):
         raise UsageError(f"{place.name} has changed since it was read. Read it again, then write.")
     if before == data:
@@ -83,6 +89,13 @@ def _write(place: Place, content: str, seen: Seen | None, keep: Keep) -> tuple[T
             text=f"Replaced {place.name}.\n{change}", data={"path": str(place.path), "created": False}
         ),
         look(written, data),
+    )
+
+
+def _unread(place: Place) -> str:
+    return (
+        f"{place.name} exists and was not read in this session. Read it first, so that you know what is replaced, "
+        "or use file_edit."
     )
 
 

@@ -148,6 +148,7 @@ function openSearch() {
     dialog.append(form, results);
     dialog.addEventListener("click", (event) => { if (event.target === dialog || event.target.closest("a")) dialog.close(); });
     dialog.addEventListener("keydown", (event) => {
+      if (event.key === "Escape") { event.preventDefault(); dialog.close(); }  // a search field would only be emptied
       if (event.key !== "ArrowDown" && event.key !== "ArrowUp") return;
       const stops = [...dialog.querySelectorAll("input, a")];
       event.preventDefault();

@@ -6,5 +6,8 @@ document.addEventListener("keydown", (event) => {
   if (!choice) return;
   event.preventDefault();
   choice.click();
-  if (choice.matches("summary") && choice.parentElement.open) choice.parentElement.querySelector("textarea").focus();
+  if (!choice.matches("summary") || !choice.parentElement.open) return;
+  const words = choice.parentElement.querySelector("textarea");
+  words.focus();
+  words.setSelectionRange(words.value.length, words.value.length);
 });
