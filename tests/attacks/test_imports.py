@@ -70,11 +70,21 @@ async def test_an_imported_conversation_goes_on_nowhere_that_keys_are(tmp_path: 
         assert "PRIVATE" not in str(model.requests[-1].messages)
 
 
-async def test_one_that_was_held_in_a_project_goes_on_there(tmp_path: Path) -> None:
-    async with opened(tmp_path, ScriptedModel(["Done."])) as satchel:
+@requirement("sessions:imported")
+async def test_an_imported_conversation_reads_nothing_where_its_file_says_that_it_was_held(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "letters").mkdir()
+    (tmp_path / "letters/id").write_text("PRIVATE")
+    model = ScriptedModel([Reply(calls=[Call(name="file_read", input={"path": "id"}, id="c1")]), "Done."])
+    async with opened(tmp_path, model, agent__mode="auto") as satchel:
         assert satchel.memory is not None
-        await import_into(satchel.home, satchel.memory, rollout(tmp_path, str(tmp_path / "work")))
-        assert [info.cwd for info in await satchel.sessions.list()] == [str(tmp_path / "work")]
+        await import_into(satchel.home, satchel.memory, rollout(tmp_path, str(tmp_path / "letters")))
+        (info,) = await satchel.sessions.list()
+        assert info.cwd == str(tmp_path / "letters")
+        session = await satchel.session(info.id)
+        assert (await session.run_turn("Go on.")).status == "done"
+        assert "PRIVATE" not in str(model.requests[-1].messages)
 
 
 @requirement("sessions:imported")

@@ -798,7 +798,7 @@ LINES: tuple[tuple[bytes, object, int], ...] = (
         5,
         0,
     ),
-    (b'{"jsonrpc":"2.0","id":6,"method":"ping","params":"' + b"x" * 16_100_000 + b'"}', None, -32600),
+    (b'{"jsonrpc":"2.0","id":6,"method":"ping","params":"' + b"x" * 16_100_000 + b'"}', 6, -32600),
 )
 
 
@@ -828,10 +828,12 @@ async def test_an_invalid_line_is_answered_and_the_next_one_is_read(world: World
 
             assert (await ask(INITIALIZE))["result"]["serverInfo"]["name"] == "satchel"
             await ask_nothing(from_client, b'{"jsonrpc":"2.0","method":"notifications/initialized"}\n')
+            answer: Any = None
             for line, id, code in LINES:
                 answer = await ask(line)
                 assert answer["error"]["code"] == code or (not code and answer["error"]["code"] < 0)
                 assert answer["id"] in (id, None)
+            assert answer["id"] == 6  # of the one that is too long, so that its client doesn't wait
             assert (await ask(b'{"jsonrpc":"2.0","id":9,"method":"ping"}'))["result"] == {}
             os.close(from_client)
     for end in (into_server, into_client, from_server):

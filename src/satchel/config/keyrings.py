@@ -21,12 +21,14 @@ class KeyringStore:
 
     def get(self, name: str) -> str | None:
         """The text, or None."""
-        found: str | None = self._do(lambda: self._backend.get_password(_SERVICE, name))
-        return found
+        found = self._do(lambda: self._backend.get_password(_SERVICE, name))
+        return found if isinstance(found, str) else None
 
     def set(self, name: str, text: str) -> None:
-        """Store it."""
+        """Store it. One that has something else afterwards, as some do with long texts, has failed."""
         self._do(lambda: self._backend.set_password(_SERVICE, name, text))
+        if self.get(name) != text:
+            raise StorageError(f"The keyring ({self.name}) did not keep what it was given.")
 
     def delete(self, name: str) -> None:
         """Delete it, if it exists."""
@@ -37,7 +39,7 @@ class KeyringStore:
         # A boundary: back ends raise what their system's libraries raise, and the message may hold the secret.
         try:
             return action()
-        except Exception as error:  # noqa: BLE001
+        except (Exception, SystemExit) as error:  # noqa: BLE001
             raise StorageError(f"The keyring ({self.name}) failed: {type(error).__name__}.") from None
 
 

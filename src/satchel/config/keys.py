@@ -14,7 +14,7 @@ from pathlib import Path
 from threading import Thread
 from typing import Final, TypeAlias, TypeVar
 
-from satchel.config.home import ensure_home, locked_folder, replace_file
+from satchel.config.home import ensure_home, locked_folder, open_regular, replace_file
 from satchel.config.keyrings import KeyringStore, system_keyring
 from satchel.errors import ConfigError, StorageError
 
@@ -105,9 +105,11 @@ def stored_keys(home: Path) -> StoredKeys:
 def _read(home: Path) -> dict[str, _Entry]:
     path = home / KEYS_FILE
     try:
-        with path.open(encoding="utf-8") as file:
+        if (file := open_regular(path)) is None:
+            raise ConfigError(f"{path} is no file. Move it away, and give the keys again.")
+        with file:
             mode = os.fstat(file.fileno()).st_mode
-            text = file.read()
+            text = file.read().decode()
     except FileNotFoundError:
         return {}
     except (OSError, UnicodeDecodeError) as error:
@@ -121,7 +123,7 @@ def _read(home: Path) -> dict[str, _Entry]:
             name: entry if isinstance(entry, str) else {"keyring": str(entry["keyring"])}
             for name, entry in json.loads(text).items()
         }
-    except (ValueError, AttributeError, KeyError, TypeError):
+    except (ValueError, AttributeError, KeyError, TypeError, RecursionError):
         raise ConfigError(f"{path} is damaged. Remove it, and give the keys again.") from None
 
 

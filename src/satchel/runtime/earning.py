@@ -242,7 +242,8 @@ class Earning:
         infos = [
             info
             for info in await self._home.sessions.listed()
-            if not info.private and now - info.last_at < _WITHIN
+            # What was imported, somebody else may have written.
+            if not info.private and not info.source and now - info.last_at < _WITHIN
         ]
         newest = sorted(infos, key=lambda info: info.last_at)[-_MOST_SESSIONS:]
         times = sorted([time for info in newest for time in await self._times(info)], key=lambda t: t.at)

@@ -9,6 +9,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import replace
 from datetime import datetime
 from functools import partial, reduce
+from hmac import compare_digest
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Literal
@@ -103,6 +104,15 @@ class Home:
             StorageUnwritable: That can't be read.
         """
         return self._hasher.key_for(purpose)
+
+    def signed(self, text: str, *, of: str) -> str:
+        """A text with the proof that a home with this one's `forgotten.key` wrote it about something."""
+        return f"{self.shared_key(f'{of}: {text}').hex()} {text}"
+
+    def proven(self, signed: str, *, of: str) -> str:
+        """The text that was `signed`; "" if it was not, or about something else."""
+        text = signed.partition(" ")[2]
+        return text if compare_digest(self.signed(text, of=of).encode(), signed.encode()) else ""
 
     @classmethod
     @asynccontextmanager

@@ -306,8 +306,8 @@ class _Conversations:
 
 
 def _folder(cwd: str, home: Home) -> str:
-    """Where a conversation goes on: where it was held, but nowhere that keys may be, because tools read unasked what is
-    in a session's folder, and the file that names it may be somebody else's.
+    """Where a conversation was held, for showing; the home for a place that may hold keys, which somebody else may have
+    written there.
     """
     try:
         forms = [os.path.normpath(cwd), os.path.realpath(cwd)]
@@ -360,7 +360,8 @@ def _turns(
             if not files and number < len(answers) - 1:
                 continue
             rounds += 1
-            call = ToolUseBlock(id=f"{source}-{message.id}", name=_PICTURE, input={})
+            # A message may be there twice, and no provider takes two calls of one id.
+            call = ToolUseBlock(id=f"{source}-{message.id}-{turn}-{rounds}", name=_PICTURE, input={})
             answer: tuple[Block, ...] = tuple(TextBlock(text=text) for text in spoken)
             last = "\n".join(spoken) or last
             spoken = []

@@ -57,7 +57,15 @@ from satchel.runtime.spans import spans_for
 from satchel.runtime.tooling import Tooling, external_tools, fetching, mcp_tools, tool_folders
 from satchel.runtime.turns import is_busy
 from satchel.runtime.watching import Watching
-from satchel.sessions import EphemeralJournal, Journal, SessionStore, UsageRow, Words, live_redactor
+from satchel.sessions import (
+    EphemeralJournal,
+    Journal,
+    SessionStore,
+    UsageRow,
+    Words,
+    live_redactor,
+    source_of,
+)
 from satchel.sessions.attachments import Uploads
 from satchel.tasks import background_tasks
 from satchel.tools import FunctionOrTool, Registry, Toolset
@@ -430,7 +438,7 @@ class Satchel:
             else:
                 journal = await self.sessions.open(session_id, visit=replay)
                 replay.end(journal.last_seq)
-            chosen: dict[str, str] = json.loads(journal.chosen or "{}")
+            chosen = self._read_chosen(journal.session_id, journal.chosen)
             try:
                 if model is None and chosen.get("model"):
                     with contextlib.suppress(ConfigError, ModelError):  # this machine doesn't have it
@@ -452,7 +460,9 @@ class Satchel:
                     journal,
                     replay,
                     options,
-                    cwd=cwd or (Path(journal.cwd) if journal.cwd else wanted),
+                    # An imported log may be a stranger's, and tools read unasked in the folder that they work in.
+                    cwd=cwd
+                    or (Path(journal.cwd) if journal.cwd and not source_of(journal.session_id) else wanted),
                     model=serving,
                     mode=read_mode(mode or chosen.get("mode") or self.settings.agent.mode),
                 )
@@ -479,6 +489,10 @@ class Satchel:
             ids = {hub.id for hub in found} | {
                 info.id for info in await self.sessions.list() if info.id.startswith(session_id)
             }
+            if session_id in ids:
+                return (
+                    None  # the whole id of one that isn't open, such as of what the open one is a branch of
+                )
             if len(ids) > 1:
                 raise UsageError(f"{len(ids)} sessions begin with {session_id!r}. Give more of the id.")
         if not found:
@@ -646,6 +660,16 @@ class Satchel:
                 await self._close_hub(hub, "deleted")
             return await self.sessions.delete(session_id)
 
+    async def mode_of(self, session_id: str) -> str:
+        """The mode in which a session that isn't open here would go on, by its full id. Errors as in `note_chosen`."""
+        noted = await self.sessions.chosen(session_id)
+        return self._read_chosen(session_id, noted).get("mode") or self.settings.agent.mode
+
+    def _read_chosen(self, session_id: str, noted: str) -> dict[str, str]:
+        text = self.home.proven(noted, of=f"chosen for {session_id}") if noted else ""
+        found: dict[str, str] = json.loads(text or "{}")
+        return found
+
     async def note_chosen(self) -> None:
         """Note the mode and the model of each session that is open here, where another server may go on with it.
 
@@ -659,6 +683,8 @@ class Satchel:
             )
             is_usual = not model and hub.driver.tools.gate.mode == self.settings.agent.mode
             text = "" if is_usual else json.dumps({"mode": hub.driver.tools.gate.mode, "model": model})
+            # Whoever can write to the database has no conversation go on in another mode.
+            text = text and self.home.signed(text, of=f"chosen for {id}")
             if text != noted and hub.driver.has_begun:
                 await self.sessions.note_chosen(id, text)
                 self._chosen[id] = usual, text

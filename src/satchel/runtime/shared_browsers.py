@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hmac
 import secrets
 from datetime import UTC, datetime, timedelta
+from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
@@ -18,7 +20,6 @@ from satchel.runtime.browsers import (
     MOST_CODES,
     SECRET_BYTES,
     Browsers,
-    digest_of,
 )
 from satchel.storage import Database, Prepared
 
@@ -28,7 +29,7 @@ rows = MetaData()
 browser_logins = Table(
     "browser_logins",
     rows,
-    # Of what a browser sends, or of a code.
+    # Of what a browser sends, or of a code, with a key of the home.
     Column("digest", Text, primary_key=True),
     # "browser", or "code" for one that logs one in.
     Column("kind", Text, nullable=False),
@@ -52,10 +53,11 @@ _KNOWN: Final = Prepared(
 class SharedBrowsers(Browsers):
     """Browsers in the database. All methods but `known` block, and raise `StorageError` if it can't be used."""
 
-    def __init__(self, home: Path, database: Database, *, token: str, clock: Clock) -> None:
-        """`database` is on a server."""
+    def __init__(self, home: Path, database: Database, *, token: str, key: bytes, clock: Clock) -> None:
+        """`database` is on a server; `key` is what its servers have, and it has not."""
         super().__init__(home, token=token, clock=clock)
         self._database = database
+        self._key = key
 
     def make_code(self) -> str:
         """See `Browsers.make_code`. Any of the servers takes it."""
@@ -65,7 +67,7 @@ class SharedBrowsers(Browsers):
 
     def use_code(self, code: str) -> bool:
         """See `Browsers.use_code`: once at all servers together."""
-        own = browser_logins.c.digest == digest_of(code), browser_logins.c.kind == "code"
+        own = browser_logins.c.digest == self._digest(code), browser_logins.c.kind == "code"
         gone = delete(browser_logins).where(*own, browser_logins.c.until > self._now_ms())
         return self._database.write_blocking(lambda connection: bool(connection.execute(gone).rowcount))
 
@@ -75,17 +77,21 @@ class SharedBrowsers(Browsers):
 
     async def known(self, value: str) -> bool:
         """See `Browsers.known`: one short read, so that who logs out is logged out at every server."""
-        named = {"digest": digest_of(value), "token": self._token}
+        named = {"digest": self._digest(value), "token": self._token}
         found = await self._database.read(lambda connection: _KNOWN.run(connection, named))
         return bool(found) and int(found[0][0]) > self._now_ms()
 
     def log_out(self, value: str) -> None:
         """See `Browsers.log_out`."""
-        self._delete(browser_logins.c.digest == digest_of(value))
+        self._delete(browser_logins.c.digest == self._digest(value))
 
     def log_out_all(self) -> None:
         """See `Browsers.log_out_all`."""
         self._delete(browser_logins.c.kind == "browser")
+
+    def _digest(self, text: str) -> str:
+        # With a key: whoever can write to the database can add a row, and must not be able to log in by it.
+        return hmac.new(self._key, text.encode("utf-8", "surrogateescape"), sha256).hexdigest()
 
     def _delete(self, which: object) -> None:
         gone = delete(browser_logins).where(which)  # type: ignore[arg-type]
@@ -93,7 +99,7 @@ class SharedBrowsers(Browsers):
 
     def _keep(self, value: str, kind: str, lasts: timedelta) -> None:
         now = self._now_ms()
-        row = {"digest": digest_of(value), "kind": kind, "token": self._token, "until": now + lasts // _MS}
+        row = {"digest": self._digest(value), "kind": kind, "token": self._token, "until": now + lasts // _MS}
 
         def write(connection: Connection) -> None:
             table = browser_logins

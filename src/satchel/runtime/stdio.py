@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import stat
 import sys
 from collections.abc import AsyncIterator, Iterator, Mapping
@@ -16,9 +17,8 @@ import anyio.to_thread
 _PIECE_BYTES: Final = 65_536
 _MOST_LINE_BYTES: Final = 16_000_000
 """As much as a request over HTTP may have."""
-TOO_LONG: Final = (
-    '{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"The message is longer than 16 MB."}}'
-)
+_ID: Final = re.compile(rb'"id"\s*:\s*(\d{1,15}|"[\w.-]{1,100}")\s*[,}]')
+_HEAD_BYTES: Final = 1000
 
 
 class Lines:
@@ -60,8 +60,9 @@ class Lines:
                 rest.clear()
             elif len(rest) > _MOST_LINE_BYTES:
                 is_skipping = True
+                head = bytes(rest[:_HEAD_BYTES])
                 rest.clear()
-                await self.send(TOO_LONG)
+                await self.send(_too_long(head))
         if rest.strip() and not is_skipping:
             yield bytes(rest)
 
@@ -105,6 +106,15 @@ def claimed_streams() -> Iterator[Lines]:
         os.dup2(incoming, 0)
         os.close(outgoing)
         os.close(incoming)
+
+
+def _too_long(head: bytes) -> str:
+    """The answer to a message of which only the beginning was kept. Without its id, whoever asked would wait for ever;
+    behind `params`, an id is another thing's.
+    """
+    found = _ID.search(head.partition(b'"params"')[0])
+    id = json.loads(found[1]) if found else None
+    return refusal(id, -32600, "The message is longer than 16 MB, so it was not read. Send less at once.")
 
 
 def refusal(id: Any, code: int, words: str) -> str:

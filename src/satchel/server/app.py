@@ -243,7 +243,8 @@ def _browsers(satchel: Satchel, token: str) -> Browsers:
         return Browsers(home, token=token, clock=clock)
     from satchel.runtime.shared_browsers import SharedBrowsers  # noqa: PLC0415 - most homes have a file
 
-    return SharedBrowsers(home, server, token=token, clock=clock)
+    key = satchel.home.shared_key("browsers")
+    return SharedBrowsers(home, server, token=token, key=key, clock=clock)
 
 
 async def _failed(request: Request, error: Exception) -> Response:

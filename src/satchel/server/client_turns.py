@@ -513,10 +513,7 @@ def _text(text: str) -> tuple[TextBlock, ...]:
 
 
 def _call(call: ClientCall) -> ToolUseBlock:
-    try:
-        input = json.loads(call.arguments or "{}")
-    except ValueError:
-        input = None
+    input = _plain_arguments(call.arguments)
     if isinstance(input, dict):
         return ToolUseBlock(id=call.id, name=call.name, input=input)
     return ToolUseBlock(id=call.id, name=call.name, input=None, unparsed=call.arguments)
@@ -555,10 +552,13 @@ def _plain(one: ClientMessage) -> list[Any]:
 
 
 def _plain_arguments(arguments: str) -> Any:
+    """Arguments as JSON data, or as they are: also with NaN, which is none, and with what is nested too deeply."""
     try:
-        return json.loads(arguments or "{}")
-    except ValueError:
+        found = json.loads(arguments or "{}")
+        json.dumps(found, allow_nan=False)
+    except (ValueError, RecursionError):
         return arguments
+    return found
 
 
 def _digest(value: Any) -> str:

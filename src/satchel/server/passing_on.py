@@ -138,7 +138,7 @@ class PassingOn:
         )
         # None: it was given up there meanwhile, so that it can be opened here.
         answer = self._opened(given) if given is not None else await self._answered(asked, None)
-        if given is not None and answer.get("once") != once:
+        if given is not None and answer.get("answers") != once:
             raise StorageCorrupt(f"What the database has is no answer to this request. {_LOOK}")
         return _response(answer)
 
@@ -161,7 +161,7 @@ class PassingOn:
             return
         self._taken.add(once)
         answer = await self._answered(asked, passed.last_seq)
-        sealed = self._sealed({**answer, "once": once})
+        sealed = self._sealed({**answer, "answers": once})
         await self.service.satchel.sessions.answer_passed(passed.number, sealed)
 
     async def _answered(self, asked: Mapping[str, Any], last_seq: int | None) -> Mapping[str, Any]:

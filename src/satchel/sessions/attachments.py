@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Final
 
-from satchel.errors import NotFound, StorageUnwritable, UsageError
+from satchel.errors import NotFound, StorageCorrupt, StorageUnwritable, UsageError
 from satchel.messages import FileBlock
 from satchel.tools.kept import kept_path, media_type_of, write_kept
 
@@ -71,6 +71,7 @@ class Uploads:
 
         Raises:
             NotFound: One was never sent, or has waited too long.
+            StorageCorrupt: One is not what was sent.
             StorageUnwritable: It can't be copied.
         """
         taken = []
@@ -80,6 +81,8 @@ class Uploads:
             if not known or not source.is_file():
                 raise NotFound(f"The file {file.name[:80]!r} isn't here any more. Send it again.")
             content = source.read_bytes()
+            if hashlib.sha256(content).hexdigest() != file.sha256:
+                raise StorageCorrupt(f"The file {file.name[:80]!r} isn't what was sent. Send it again.")
             true = FileBlock(
                 sha256=file.sha256,
                 media_type=media_type_of(content),

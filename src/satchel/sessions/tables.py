@@ -120,7 +120,7 @@ conversations = Table(
     Column("until", BigInteger, nullable=False),
     # Whether the writer gives it up; see `RowLogs.ask`.
     Column("handover", Integer, nullable=False, server_default="0"),
-    # The mode and the model that were chosen for it, as JSON; see `SessionStore.note_chosen`.
+    # The mode and the model that were chosen for it, as JSON that is signed; see `SessionStore.note_chosen`.
     Column("chosen", Text, nullable=False, server_default=""),
 )
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cache, partial
 from typing import Any, BinaryIO, TypeAlias
 
-from satchel.addons.importers.transcripts import WRITTEN_BY_PROGRAM, TurnNumbering, moment_of, place_of
+from satchel.addons.importers.transcripts import WRITTEN_BY_PROGRAM, TurnNumbering, moment_of, place_of, whole
 from satchel.memory.transfer.files import SourceFile
 from satchel.memory.transfer.json_stream import elements, parse
 from satchel.memory.transfer.parts import ImportedFile, LeftOut, Part, stable_id
@@ -55,14 +55,15 @@ def read(stream: BinaryIO, file: SourceFile) -> Iterator[Part]:
         if found is None:
             yield LeftOut(reason="a file that is not a ChatGPT export", where=file.name)
         else:
-            yield from _conversation(found, file, beside, f"{file.name}#1")
+            where = f"{file.name}#1"
+            yield from whole(_conversation(found, file, beside, where), where)
         return
     for number, element in elements(stream, file.name):
         where = f"{file.name}#{number}"
         if isinstance(element, LeftOut):
             yield element
         elif is_conversation(element):
-            yield from _conversation(element, file, beside, where)
+            yield from whole(_conversation(element, file, beside, where), where)
         else:
             yield LeftOut(reason="an element that is not a conversation", where=where)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, BinaryIO
 
-from satchel.addons.importers.transcripts import TurnNumbering, moment_of, place_of, plain_text
+from satchel.addons.importers.transcripts import TurnNumbering, moment_of, place_of, plain_text, whole
 from satchel.memory.transfer.files import SourceFile
 from satchel.memory.transfer.json_stream import elements
 from satchel.memory.transfer.parts import ImportedFile, LeftOut, Part, stable_id
@@ -22,7 +22,8 @@ def read(stream: BinaryIO, file: SourceFile) -> Iterator[Part]:
         if isinstance(element, LeftOut):
             yield element
         elif is_conversation(element):
-            yield from _conversation(element, file, f"{file.name}#{number}")
+            where = f"{file.name}#{number}"
+            yield from whole(_conversation(element, file, where), where)
         else:
             yield LeftOut(reason="an element that is not a conversation", where=f"{file.name}#{number}")
 

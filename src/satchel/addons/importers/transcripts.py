@@ -6,7 +6,7 @@ import re
 from base64 import b64decode
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import MAXYEAR, UTC, datetime
 from functools import partial
 from typing import Any
 
@@ -17,6 +17,7 @@ from satchel.memory.transfer.parts import (
     ImportedMemory,
     ImportedMessage,
     LeftOut,
+    Part,
     said,
     stable_id,
 )
@@ -116,6 +117,14 @@ class TurnNumbering:
         )
 
 
+def whole(parts: Iterator[Part], where: str) -> Iterator[Part]:
+    """The parts of a conversation; where something in it has another form than in any export, it is left out whole."""
+    try:
+        yield from list(parts)
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
+        yield LeftOut(reason=f"a conversation that can't be read ({type(error).__name__})", where=where)
+
+
 def place_of(source: str, name: object) -> str:
     """The session of a conversation: its own id after the format's name, or a hash of an id that isn't plain."""
     plain = re.fullmatch(r"[A-Za-z0-9:-]{1,45}", str(name))
@@ -167,10 +176,12 @@ def moment_of(value: Any) -> datetime | None:
             # Programs without a date write the year 1.
             found = datetime.fromisoformat(text)
             found = found.astimezone() if found.tzinfo is None else found
-            return found if found.year > 1 else None
-        if isinstance(value, int | float) and not isinstance(value, bool) and value > 0:
+        elif isinstance(value, int | float) and not isinstance(value, bool) and value > 0:
             seconds = value / 1000 if value > 100_000_000_000 else value
-            return datetime.fromtimestamp(seconds, UTC)
+            found = datetime.fromtimestamp(seconds, UTC)
+        else:
+            return None
     except (ValueError, OverflowError, OSError):
         return None
-    return None
+    # The last year is none that every zone can tell.
+    return found if 1 < found.year < MAXYEAR else None

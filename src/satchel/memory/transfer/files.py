@@ -245,6 +245,10 @@ def _members(path: Path, name: str, open_archive: _OpenArchive) -> Iterator[Sour
         return
 
     packed, unpacked = path.stat().st_size, 0
+    if sum(one.compress_size for one in members) > packed:
+        # A few bytes can be in thousands of files then, each of which unpacks to what is plausible.
+        yield LeftOut(reason="an archive whose files overlap", where=name)
+        return
 
     def opened(one: zipfile.ZipInfo) -> io.BufferedReader:
         return io.BufferedReader(_Guarded(open_archive(path).open(one), one.compress_size), 1 << 20)

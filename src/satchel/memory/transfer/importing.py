@@ -362,8 +362,8 @@ def _batches_of(
                     yield parts, file.name, before + done, total
         except UnpackLimitExceeded:
             intake.leave_out(LeftOut(reason="it unpacks to far more than is plausible", where=file.name))
-        except (OSError, EOFError, RuntimeError, NotImplementedError, ValueError) as error:
-            # Errors of the file or its compression; the other files are imported anyway.
+        except (OSError, EOFError, RuntimeError, ValueError, AttributeError, LookupError, TypeError) as error:
+            # Errors of the file, of its compression or its form; the other files are imported anyway.
             intake.leave_out(LeftOut(reason="a file that can't be read", where=f"{file.name}: {error}"[:300]))
         except Exception as error:
             # Decompressors are imported only when used, so their errors are recognised by name.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -182,8 +181,8 @@ async def _ended(service: Service, turns: Sequence[Turn]) -> frozenset[str]:
 async def _composer(service: Service, session_id: str | None) -> dict[str, Any]:
     """The context of the field for the next message."""
     kept = service.sessions.kept_session(session_id) if session_id else None
-    chosen = await service.satchel.sessions.chosen(session_id) if session_id and kept is None else ""
-    mode = json.loads(chosen)["mode"] if chosen else service.satchel.settings.agent.mode
+    usual: str = service.satchel.settings.agent.mode
+    mode = await service.satchel.mode_of(session_id) if session_id and kept is None else usual
     return {
         "mode": kept.mode if kept is not None else mode,
         "modes": MODES,
