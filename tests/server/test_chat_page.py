@@ -287,7 +287,7 @@ def test_a_build_is_shown_from_its_request_on_and_its_question_answered(world: W
         world.call(queue.lay_aside, "b-page")
         send_to(client, page, path, message="What time is it?")
         page = open_page(client, path)
-        assert "weather still asks: Which city? To answer: /answer TEXT" in said(page)
+        assert "weather still asks: Which city? (Ulm, <b>Bonn</b>) To answer: /answer TEXT" in said(page)
         page = wait_until_over(client, path)
         answer = send(client, page, f"{path}/answer", {"text": "Köln"})
         assert answer.status_code == 303

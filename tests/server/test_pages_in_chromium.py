@@ -264,7 +264,7 @@ def test_the_keyboard_skips_to_the_content_and_leaves_a_menu(
     page.set_viewport_size({"width": 390, "height": 800})
     page.get_by_role("button", name="Menu").press("Enter")
     rail = page.locator("#rail:popover-open")
-    rail.get_by_role("button", name="Log out", exact=True).focus()
+    rail.get_by_role("button", name="Log out everywhere").focus()
     page.keyboard.press("Tab")
     rail.wait_for(state="detached")
     assert page.evaluate("document.activeElement.id") == "q"

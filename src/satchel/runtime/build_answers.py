@@ -85,7 +85,7 @@ async def hear_line(session: AskedSession, text: str, *, by: str) -> Heard:
             note="\n".join(
                 f"{each.capability} still asks: {_shown(each)} To answer: {_how(each, asked)}"
                 for each in asked
-                if each.id in news.fresh
+                if each.id in news.to_repeat
             ),
             is_message=True,
         )

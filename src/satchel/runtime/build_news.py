@@ -16,6 +16,7 @@ class BuildNews:
         questions: The questions that wait for an answer, by the id of their event, oldest first.
         asked: The builds that the model asked for and that have not ended.
         fresh: The ids of the open ones that came after the user's last message, and whose builds still stand by.
+        to_repeat: The ids of those that came after it: shown once more if it answers none.
         settled: Those that were settled since the user's last message, each with what settled it, oldest first.
         went_on: The model has said something of its own accord since that message, so that a "yes" may be meant for it.
         due: The ids of the posts that tell the model of the end of a build that it asked for itself, if it can go on.
@@ -25,6 +26,7 @@ class BuildNews:
         self.seen = 0
         self.questions: dict[str, BuildPosted] = {}
         self.fresh: set[str] = set()
+        self.to_repeat: set[str] = set()
         self.settled: list[tuple[BuildPosted, BuildPosted]] = []
         self.went_on = False
         self.due: set[str] = set()
@@ -40,6 +42,7 @@ class BuildNews:
         if said.strip():
             self.settled.clear()
             self.fresh.clear()
+            self.to_repeat.clear()
 
     def take(self, event: BuildPosted) -> None:
         """Take the next event."""
@@ -48,6 +51,7 @@ class BuildNews:
             case "question":
                 self.questions[event.id] = event
                 self.fresh.add(event.id)
+                self.to_repeat.add(event.id)
             case "complete" | "error":
                 self._close(event)
                 if event.build_id in self.asked and lets_go_on(event):

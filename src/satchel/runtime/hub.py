@@ -166,7 +166,7 @@ class SessionHub:
         files = self.log.files
         said = replace(said, files=await files.take(said.files))
         waits = self.log.activity or (self.line.messages and not self._awaits_answer)
-        is_empty = not (said.text.strip() or said.files)
+        is_empty = not (said.text and said.text.strip() or said.files)
         if not waits or said.results or is_empty or self.is_closing:
             running = self.start(said)
         else:
