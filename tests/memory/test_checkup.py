@@ -104,14 +104,18 @@ async def test_rows_that_belong_to_nothing_are_removed(tmp_path: Path) -> None:
 
     with sqlite3.connect(path) as connection:  # without foreign keys, as other programs open it
         connection.execute("INSERT INTO memory_words VALUES (99, 1, 1, 0, x'')")
-        connection.execute("INSERT INTO memory_tags VALUES (99, 'x', 0)")
+        connection.execute("INSERT INTO memory_tags VALUES (99, 'x', 0), (99, 'y', 1)")
+        connection.execute("INSERT INTO memory_readings VALUES (99, 1)")
         connection.execute("INSERT INTO memory_edges VALUES (1, 99, 'related', 1.0, 0)")
     connection.close()
     async with Memory.open(path, embedder="none") as memory:
         found = await memory.check()
-        lost = [problem.partition("a row of ")[2].split()[0] for problem in found.problems]
-        assert sorted(lost) == ["memory_edges", "memory_tags", "memory_words"]
-        assert (await memory.repair()).orphans == 3
+        lost = {"memory_edges": 1, "memory_readings": 1, "memory_tags": 2, "memory_words": 1}
+        assert sorted(found.problems) == [
+            f"{path}: {table} has rows that belong to no row of memories: {count}."
+            for table, count in lost.items()
+        ]
+        assert (await memory.repair()).orphans == 5
         assert (await memory.check()).problems == ()
 
 

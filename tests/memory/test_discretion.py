@@ -326,7 +326,11 @@ async def test_a_guest_is_told_nothing_of_no_sphere_and_what_a_guest_says_is_not
         ("Heike (wife): is seasick", "Heike again, she wants to film the class.", False),
         ("Heike (wife): is seasick", "Who was it? This is Heike's coat, I think.", False),
         ("Heike (wife): is seasick", "We met at the lake. Heike here, Manni there, and it rained.", False),
+        ("June (wife): is seasick", "June here. Where are the keys?", True),
+        ("Julio: juega al ajedrez", "Hola, soy Julio. ¿Qué hay hoy?", True),
+        ("User: lives with wife June", "Hi, this is June. Where are the keys?", True),
         ("Choir: every Friday", "Hi, it's Friday! Where are the keys?", False),
+        ("March 12: the rent is due", "Hi, it's March! Where are the keys?", False),
     ],
 )
 async def test_somebody_who_says_a_name_that_facts_are_about_is_a_guest(
@@ -359,7 +363,13 @@ async def test_somebody_who_says_a_name_that_facts_are_about_is_a_guest(
         ("Ma sœur s'appelle Léa.", "Salut, c'est Léa ! Elle prévoit quoi ?", True),
         ("I'm Lena, I run a bakery with my husband Tobi.", "Lena here. What did I plan?", False),
         ("Tobi is what I call the oven.", "Tobi here makes a noise. What did I plan?", False),
-        ("My friend is there on Monday.", "Hi, it's Monday. What did I plan?", False),
+        ("My wife June is seasick.", "June here. What does he plan?", True),
+        ("I see my friend Monday.", "Hi, it's Monday. What did I plan?", False),
+        ("Ich treffe meine Schwester Montag.", "Montag hier! Was habe ich vor?", False),
+        ("I'm Tobi's wife Lena.", "Lena here. What did I plan?", False),
+        ("Ich bin Tobis Frau Lena.", "Lena hier. Was habe ich vor?", False),
+        ("Soy la hermana Lena.", "Hola, soy Lena. ¿Qué planeo?", False),
+        ("Je suis sa mère Lena.", "Ici Lena. Qu'est-ce que je prévois ?", False),
     ],
 )
 async def test_somebody_of_the_users_is_a_guest_before_what_was_said_of_them_is_read(

@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -346,9 +347,10 @@ class SqliteDatabase(Database):
             for (line,) in connection.exec_driver_sql("PRAGMA integrity_check(10)"):
                 if line != "ok":
                     problems.append(f"{self.place}: {line}. Restore a backup.")
+            lost = Counter((row[0], row[2]) for row in connection.exec_driver_sql("PRAGMA foreign_key_check"))
             problems.extend(
-                f"{self.place}: a row of {row[0]} refers to a row of {row[2]} that doesn't exist."
-                for row in connection.exec_driver_sql("PRAGMA foreign_key_check")
+                f"{self.place}: {own} has rows that belong to no row of {other}: {count:,}."
+                for (own, other), count in lost.items()
             )
             return str(connection.exec_driver_sql("SELECT version_num FROM alembic_version").scalar_one())
 

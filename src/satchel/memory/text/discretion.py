@@ -157,28 +157,33 @@ def named_in(name: str, content: str) -> Whose:
     subject, colon, rest = content.replace("\uff1a", ":").partition(":")
     words = [word for word in _WORD.findall(_plain(subject)) if word != "the"]
     if words[:1] == ["user"]:
-        first = _WORD.findall(_CLAUSE.split(rest, maxsplit=1)[0])
-        # "User: buys Wenna a boat" names somebody else.
-        is_name = len(first) <= _NAME_WORDS and not any(word[0].islower() for word in first)
-        if is_name and name in map(_plain, first):
+        if name in _called(rest):
             return "own"
         if not colon:
             return ""
-    return "other" if name in _names(content) else ""
+    # "Choir: every Friday" is about nobody, but "June (wife): seasick" is.
+    is_named = name in _names(content) - _calendar() or (colon and name in _called(subject))
+    return "other" if is_named or is_kin(name, content) else ""
+
+
+def _called(text: str) -> list[str]:
+    """The name that stands first, alone, in a text ("June (wife)"). "Buys Wenna a boat" has none, nor has "5 May"."""
+    words = _WORD.findall(_CLAUSE.split(text, maxsplit=1)[0])
+    is_name = len(words) <= _NAME_WORDS and all(one[0].isalpha() and not one[0].islower() for one in words)
+    return [_plain(one) for one in words] if is_name else []
 
 
 def is_kin(name: str, said: str) -> bool:
     """Whether the user speaks of somebody of theirs by this name ("my husband Tobi"). `name` is as in `named_in`."""
-    return name in _names(said) and any(
-        name in match.groups() for match in _forms()["kin"].finditer(_plain(said[:_MOST_CHARS]))
-    )
+    said = said[:_MOST_CHARS]
+    if name not in plain(said) or name not in _names(said):
+        return False
+    return any(name in match.groups() for match in _forms()["kin"].finditer(_plain(said)))
 
 
 def _names(text: str) -> set[str]:
-    """The capitalised words of a text, without months and weekdays ("Hi, it's Friday!" is nobody). Chinese has no
-    capitals.
-    """
-    return {_plain(word) for word in _WORD.findall(text) if not word[0].islower()} - _calendar()
+    """The capitalised words of a text. Chinese has no capitals."""
+    return {_plain(word) for word in _WORD.findall(text) if not word[0].islower()}
 
 
 @cache
