@@ -129,6 +129,31 @@ def test_ask_waits_for_what_it_had_built_asks_and_finishes(tmp_path: Path) -> No
         assert screen.leave() == 0
 
 
+@requirement("builder:goes-on", "builder:question")
+def test_ask_asks_again_after_what_is_neither_yes_nor_no(tmp_path: Path) -> None:
+    look = ("run_code", {"code": "print(1)", "hosts": ["api.example.org"]})
+
+    def reply(asked: Asked) -> Answer:
+        messages = asked.body.get("messages") or [{"content": ""}]
+        is_first = "You are the Builder" in str(messages[0]["content"]) and len(messages) == 2
+        return calls(look) if is_first else answer(asked)
+
+    with (
+        serving(reply) as server,
+        workers_end(tmp_path / "home"),
+        terminal(
+            tmp_path, "ask", "Make a tool and greet Rome.", server=server, SATCHEL_SANDBOX_ALLOW_UNSAFE="true"
+        ) as screen,
+    ):
+        screen.see("greet asks: Do you allow this")
+        screen.answer("answer?", "sure, but only today")
+        screen.see("Nothing was decided. Answer yes or no to: Do you allow this")
+        screen.answer("answer?", "no")
+        screen.see("greet is ready")
+        screen.see("It gave: Hello, Rome!")
+        assert screen.leave() == 0
+
+
 @requirement("builder:goes-on")
 @pytest.mark.anyio
 async def test_ask_in_a_script_prints_the_answer_that_needed_a_new_tool(tmp_path: Path) -> None:

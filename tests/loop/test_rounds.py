@@ -13,8 +13,9 @@ from satchel.events import Action, Failure, Observation, Permission, RoundObserv
 from satchel.loop import Refuse, Rewrite, TurnLimits
 from satchel.loop.rounds import Repeats
 from satchel.models.scripted import Call, Reply
+from satchel.tools.function import function_tool
 from satchel.tools.permissions import Decision, PlannedCall
-from satchel.tools.port import Effect, ToolContext, ToolResult
+from satchel.tools.port import Effect, Tool, ToolContext, ToolResult
 from tests.loop.rules import check_events
 from tests.loop.world import OpenGate, World, fails, gives, knows_that, tool
 from tests.requirements import requirement
@@ -285,6 +286,38 @@ async def test_nobody_is_asked_about_a_call_that_would_fail() -> None:
         ("there is a file", True),
     ]
     assert [event.call_id for event in world.of(Action)] == ["call_1"]
+
+
+@requirement("loop:calls:colliding-effects")
+async def test_a_call_may_need_what_one_before_it_in_the_round_does_and_waits_for_none_that_was_refused() -> (
+    None
+):
+    done: list[str] = []
+
+    def made(name: str, *, writes: bool, needs: str = "") -> Tool:
+        async def call(input: Mapping[str, Any], context: ToolContext) -> ToolResult:
+            done.append(name)
+            return ToolResult(text="ok")
+
+        return function_tool(
+            call,
+            name=name,
+            description="",
+            properties={"x": {}},
+            effects=lambda *_: [Effect(resource="path:/a", writes=writes)],
+            fails=lambda *_: "it was not read" if needs and needs not in done else "",
+        )
+
+    world = World(
+        one_round(*(Call(name=name) for name in ("delete", "read", "write"))),
+        made("delete", writes=True),
+        made("read", writes=False),
+        made("write", writes=True, needs="read"),
+        gate=OpenGate(frozenset({"delete"})),
+    )
+    with anyio.fail_after(60):
+        outcome = await world.run()
+    assert [step.result for step in outcome.steps] == ["Refused: the rule says no", "ok", "ok"]
 
 
 async def test_nothing_runs_when_permission_cannot_be_asked_for() -> None:

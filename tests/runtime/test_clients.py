@@ -15,7 +15,7 @@ import anyio
 import pytest
 
 from satchel.clock import ManualClock
-from satchel.errors import LineFull, NotFound, UsageError
+from satchel.errors import LineFull, NotFound, StorageError, UsageError
 from satchel.events import (
     AskUser,
     Event,
@@ -531,6 +531,29 @@ async def test_a_message_waits_for_a_compaction(tmp_path: Path) -> None:
             hold.set()
             with anyio.fail_after(60):
                 assert (await waiting.result()).text == "Yes."
+
+
+@requirement("clients:busy")
+async def test_a_message_that_waits_is_sent_although_the_log_could_not_be_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hold = anyio.Event()
+    async with opened(tmp_path, ScriptedModel([Reply(text="One.", before=hold.wait), "Two."])) as satchel:
+        session = await satchel.session()
+        await session.start("The red kite.")
+        waiting = await session.start("And me?")
+        load = satchel.sessions.load
+
+        async def fails_once(*_: object, **__: object) -> None:
+            monkeypatch.setattr(satchel.sessions, "load", load)
+            raise StorageError("The database is away.")
+
+        for must_read in satchel.home.on_redacted:
+            await must_read(session.id)
+        monkeypatch.setattr(satchel.sessions, "load", fails_once)
+        hold.set()
+        with anyio.fail_after(60):
+            assert (await waiting.result()).text == "Two."
 
 
 @requirement("clients:busy")

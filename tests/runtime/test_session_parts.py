@@ -112,12 +112,18 @@ async def test_what_ran_has_ended_also_if_the_log_cannot_be_read_again(
         raise StorageError("The disk is gone.")
 
     async with opened(tmp_path) as part:
+        await part.log.record(said("The red kite hangs there."))
         part.log.activity = "A test is running"
         part.log.forget(lambda _, text, __: text, ())
-        monkeypatch.setattr(part.sessions, "load", fails)
-        with pytest.raises(StorageError):
+        with monkeypatch.context() as patch:
+            patch.setattr(part.sessions, "load", fails)
             await part.log.rest()
-        assert part.log.activity == ""
+            assert part.log.activity == ""
+            with pytest.raises(StorageError):
+                await part.log.take_in()
+        before = part.log.conversation
+        await part.log.take_in()
+        assert part.log.conversation is not before, "it is read before anything is said"
 
 
 async def test_a_line_keeps_ten_messages_in_the_log_and_gives_them_back_in_order(tmp_path: Path) -> None:

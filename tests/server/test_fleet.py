@@ -18,6 +18,7 @@ import pytest
 
 from satchel.clock import ManualClock
 from satchel.runtime import Satchel
+from satchel.runtime.build_answers import Heard
 from satchel.sessions import SessionStore
 from satchel.storage import Database
 from tests.postgresql import Server, server_of
@@ -186,6 +187,21 @@ def test_a_turn_is_stopped_and_messages_stand_in_line_at_whichever_server_is_ask
                 assert next(waited).data["id"] != first.data["id"]
                 assert "The owl" in client.post(f"{at}/command", json={"text": "/back"}).text
                 assert [event.data["status"] for event in waited] == ["cancelled"]
+
+
+@requirement("storage:postgres:servers", "builder:question")
+def test_what_is_said_beside_a_message_reaches_who_sent_it_to_another_server(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def heard(*_: object, **__: object) -> Heard:
+        return Heard(note="greet still asks: Which greeting?", is_message=True)
+
+    with two_servers(server, tmp_path) as (client, other):
+        id = chat(client, "Leave a command running")[-1].data["sessionId"]
+        monkeypatch.setattr("satchel.server.routes.chat.hear_line", heard)
+        events = chat(other, "And now?", session_id=id)
+        assert events[0].data["text"] == "greet still asks: Which greeting?"
+        assert (events[-1].data["status"], events[-1].data["turn"]) == ("done", 2)
 
 
 @requirement("storage:postgres:servers")

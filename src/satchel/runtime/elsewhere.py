@@ -51,11 +51,16 @@ class OpenElsewhere:
         """Take the next record."""
         self.seq = record.seq
         match record.event:
-            case TurnStart() | TurnResumed():
+            case TurnStart():
                 self.is_running, self._own = True, None
-            case TurnEnd() | SessionStart():  # or the process ended that had it open before
+            case TurnResumed():
+                self.is_running = True
+            case TurnEnd():
                 self.is_running = False
                 self._asked.clear()
+            case SessionStart():  # the process ended that had it open before; see `Questions.restore`
+                self.is_running = False
+                self._asked = {id: asked for id, asked in self._asked.items() if asked.kind == "permission"}
             case QuestionAsked() as asked:
                 self._asked[asked.id] = asked
             case QuestionAnswered(id=id):

@@ -420,7 +420,7 @@ class Satchel:
         if session_id is None and last:
             newest = await self.sessions.last(wanted, project=belongs)
             session_id = newest.id if newest is not None else None
-        # Two clients that open the same session share it. SessionOpener a large one holds up no other.
+        # Two clients that open the same session share it. Opening a large one holds up no other.
         async with self._opening.setdefault(session_id or "", anyio.Lock()) if session_id else nullcontext():
             hub = await self._open_hub(session_id)
             if hub is not None:

@@ -165,11 +165,12 @@ class SessionLog:
             await self._read()
 
     async def rest(self) -> None:
-        """Nothing runs any more."""
+        """Nothing runs any more. A log that can't be read now is read before anything is said; see `take_in`."""
         self.redactor.end_turn()
         try:
-            while self._must_read:
-                await self._read()
+            with suppress(StorageError):
+                while self._must_read:
+                    await self._read()
         finally:
             self.activity = ""
 
@@ -177,7 +178,11 @@ class SessionLog:
         self._must_read = False
         with suppress(NotFound):  # nothing was logged yet
             replay = Replay()
-            log = await self._sessions.load(self.id, visit=replay)
+            try:
+                log = await self._sessions.load(self.id, visit=replay)
+            except StorageError:
+                self._must_read = True
+                raise
             replay.end(log.last_seq)
             self.conversation = replay.conversation
             for takes in self.on_read:

@@ -91,7 +91,7 @@ async def begun_events(
 ) -> AsyncGenerator[ServerEvent, None]:
     """The events of a turn from its beginning, which it may wait for; `note` is what the user is told first, or ""."""
     if note:
-        yield ServerEvent(name="notice", data={"part": "capabilities", "text": note})
+        yield _noted(note)
     if running.waits:
         yield ServerEvent(name="waiting", data={"sessionId": session_id, "id": running.waited})
         await running.begun()
@@ -105,8 +105,12 @@ async def begun_events(
         yield _Translator(start).response(result.status, _TAKEN_BACK)
 
 
+def _noted(text: str) -> ServerEvent:
+    return ServerEvent(name="notice", data={"part": "capabilities", "text": text})
+
+
 async def begun_elsewhere(
-    service: Service, session_id: str, after: int, waited: str
+    service: Service, session_id: str, after: int, waited: str, note: str
 ) -> AsyncGenerator[ServerEvent, None]:
     """The same for a turn that another server has begun, from the log.
 
@@ -115,7 +119,10 @@ async def begun_elsewhere(
         session_id: The full id.
         after: The number of a record before its first one.
         waited: The id of the message that waits in line; "" if it doesn't.
+        note: As of `begun_events`.
     """
+    if note:
+        yield _noted(note)
     if waited:
         yield ServerEvent(name="waiting", data={"sessionId": session_id, "id": waited})
     first = await _first_of(service.satchel, session_id, after, waited)

@@ -81,7 +81,7 @@ async def chat(
         service.sessions.follow_turn(session, running, interactive=request.interactive)
     if is_passed_on(asked.scope):  # the other server follows it in the log
         waited = running.waited if running.waits else ""
-        begun = {"session_id": session.id, "after": running.after_seq, "waited": waited}
+        begun = {"session_id": session.id, "after": running.after_seq, "waited": waited, "note": note}
         return JsonAnswer(begun, status_code=BEGUN)
     return service.stream(begun_events(session.id, running, note=note))
 
