@@ -181,8 +181,8 @@ class Round:
         """
         for position, call in enumerate(self._calls):
             await self._prepare(call, position)
-        permissions = await self._permit(self._waiting())
         self._order(self._waiting())
+        permissions = await self._permit(self._waiting())
         starting = self._waiting()
         refused = [call for call in self._calls if call.text is not None]
         for call in refused:
@@ -193,6 +193,7 @@ class Round:
         for call in refused:
             # Set before the write, because a write that has begun is finished even if the turn is cancelled meanwhile.
             call.is_observed = True
+            call.ended.set()
         await self._emitter(
             *permissions,
             *(call.action for call in starting if call.action is not None),
@@ -308,9 +309,6 @@ class Round:
             call.resolve_with_error(problem, "INVALID_INPUT")
             return
         call.tool, call.action = tool, seen
-        if isinstance(tool, Foreseeing) and (problem := tool.foresee(seen.input, self._context(call))):
-            call.resolve_with_error(problem, "TOOL_FAILED")
-            return
         call.is_for_caller = tool.spec.client_side
 
     async def _permit(self, calls: Sequence[RoundCall]) -> list[Permission]:
@@ -358,7 +356,9 @@ class Round:
         return permissions
 
     def _order(self, calls: Sequence[RoundCall]) -> None:
-        """Let each call wait for those before it that touch what it touches, one of the two writing."""
+        """Let each call wait for those before it that touch what it touches, one of the two writing. One that waits for
+        none, and would fail, is answered here.
+        """
         earlier: list[tuple[RoundCall, Sequence[Effect]]] = []
         for call in calls:
             if call.tool is None or call.action is None:
@@ -376,6 +376,11 @@ class Round:
                 for other, theirs in earlier
                 if any(one.collides_with(another) for one in effects for another in theirs)
             )
+            if not call.after and isinstance(call.tool, Foreseeing):
+                problem = call.tool.foresee(call.action.input, self._context(call))
+                if problem:
+                    call.resolve_with_error(problem, "TOOL_FAILED")
+                    continue
             earlier.append((call, effects))
 
     # While it runs
