@@ -130,6 +130,29 @@ def test_ask_waits_for_what_it_had_built_asks_and_finishes(tmp_path: Path) -> No
 
 
 @requirement("builder:goes-on")
+def test_ask_asks_again_where_an_answer_decides_nothing(tmp_path: Path) -> None:
+    def wants_a_host(asked: Asked) -> Answer:
+        messages = asked.body.get("messages", [{"content": ""}]) if asked.body else [{"content": ""}]
+        if "You are the Builder" in str(messages[0]["content"]) and len(messages) == 2:
+            return calls(("run_code", {"code": "pass", "hosts": ["example.org"]}), start=0)
+        return answer(asked)
+
+    with (
+        serving(wants_a_host) as server,
+        workers_end(tmp_path / "home"),
+        terminal(
+            tmp_path, "ask", "Make a tool and greet Rome.", server=server, SATCHEL_SANDBOX_ALLOW_UNSAFE="true"
+        ) as screen,
+    ):
+        screen.see("Do you allow this")
+        screen.answer("answer?", "yes, but only today")
+        screen.see("Nothing was decided.")
+        screen.answer("answer?", "2")
+        screen.see("It gave: Hello, Rome!")
+        assert screen.leave() == 0
+
+
+@requirement("builder:goes-on")
 @pytest.mark.anyio
 async def test_ask_in_a_script_prints_the_answer_that_needed_a_new_tool(tmp_path: Path) -> None:
     environ = {**UNSAFE, "SATCHEL_BUILDER_QUESTION_WAIT_S": "1"}

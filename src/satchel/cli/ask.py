@@ -304,8 +304,14 @@ async def _gone_on(
 async def _answer_question(session: SharedSession, question: BuildPosted, scope: anyio.CancelScope) -> None:
     """Ask the user what a build asks, until it has an answer."""
     with scope, suppress(EOFError, KeyboardInterrupt, NotFound):
-        text = await Editor.for_answers().ask("answer? ")
-        await session.answer(question.id, chosen_option(text, question.options), by="satchel ask")
+        while True:
+            text = await Editor.for_answers().ask("answer? ")
+            try:
+                await session.answer(question.id, text, by="satchel ask")
+            except UsageError as error:  # neither yes nor no
+                tell(str(error))
+            else:
+                return
 
 
 def _answered(session: SharedSession, heard: Heard) -> TurnResult:
