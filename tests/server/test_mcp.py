@@ -798,6 +798,7 @@ LINES: tuple[tuple[bytes, object, int], ...] = (
         5,
         0,
     ),
+    (b'{"jsonrpc":"2.0","id":5,"result":"' + b"x" * 16_100_000 + b'"}', None, -32600),
     (b'{"jsonrpc":"2.0","id":6,"method":"ping","params":"' + b"x" * 16_100_000 + b'"}', 6, -32600),
 )
 

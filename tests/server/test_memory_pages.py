@@ -748,6 +748,14 @@ def test_what_was_learnt_is_reviewed_one_by_one_and_not_shown_again(tmp_path: Pa
         answer = send(client, open_page(client, link.get("href")), f"/memories/{ids[0]}/forget")
         assert (answer.status_code, answer.headers["location"]) == (303, "/memories/review")
         assert shown_words() == "The key is new."
+        _facts(world, ("The hat is red.", "Red hat."), ("The coat is blue.", "Blue coat."))
+        page = open_page(client, "/memories/review?later=1")
+        assert words_of(page.cssselect(".memory-words")[0]) == "The hat is red."
+        [link] = page.cssselect("a[data-key=f]")
+        answer = send(
+            client, open_page(client, link.get("href")), f"/memories/{link.get('href').split('/')[2]}/forget"
+        )
+        assert answer.headers["location"] == "/memories/review?later=1"
 
 
 @requirement("web-pages:memories:moved", "web-pages:forgery", "sessions:imported")

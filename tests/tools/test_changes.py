@@ -265,3 +265,20 @@ async def test_a_conversation_goes_back_with_its_files_or_not_at_all(tmp_path: P
         first = await satchel.session(told.change.session_id)
         await first.run_turn("And now?")
         assert f"stay changed: {file}" in sent_to(model)
+
+
+@requirement("tools:file-write")
+@pytest.mark.anyio
+async def test_a_file_that_is_read_in_the_same_answer_is_replaced(tmp_path: Path) -> None:
+    calls = [
+        Call(name="file_read", input={"path": "x.txt"}),
+        Call(name="file_write", input={"path": "x.txt", "content": "new"}),
+    ]
+    async with opened(
+        tmp_path, ScriptedModel([Reply(calls=calls), "Done."]), agent__mode="bypass"
+    ) as satchel:
+        session = await satchel.session()
+        (file := session.cwd / "x.txt").write_text("old")
+        outcome = await session.run_turn("Replace it.")
+        assert [step.is_error for step in outcome.steps] == [False, False], outcome.steps
+        assert file.read_text() == "new"

@@ -16,7 +16,7 @@ from textual.events import Key, Paste
 from textual.geometry import Size
 from textual.strip import Strip
 from textual.widget import Widget
-from textual.widgets import TextArea
+from textual.widgets import Input, TextArea
 
 from satchel.cli import chat as chat_module
 from satchel.config import load
@@ -25,13 +25,17 @@ from satchel.messages import ToolResultBlock
 from satchel.models import Call, ModelRequest, Reply, ScriptedModel
 from satchel.runtime import clipboard as clipboards
 from satchel.runtime.commands import COMMANDS
+from satchel.runtime.hosting import LocalHost
+from satchel.tools import Question, ToolContext, ToolResult
+from satchel.tools.function import function_tool
 from satchel.tui import parts
 from satchel.tui.composer import Menu
 from satchel.tui.dialogs import Page
 from satchel.tui.markdown import laid_out as laid_out_as_markdown
 from satchel.tui.parts import StreamedAnswer
 from tests.requirements import requirement
-from tests.tui.world import screen
+from tests.runtime.world import opened
+from tests.tui.world import screen, screen_of
 
 pytestmark = pytest.mark.anyio
 
@@ -655,3 +659,46 @@ async def test_a_skill_that_is_proposed_stands_on_the_screen_whole_and_line_by_l
         await hands.say("Hello.")
         for step in steps:
             await hands.see(step)
+
+
+@requirement("tui:approvals")
+async def test_a_question_of_a_tool_has_its_own_field_and_takes_nothing_that_is_being_written(
+    tmp_path: Path,
+) -> None:
+    async def wonder(_: Mapping[str, object], context: ToolContext) -> ToolResult:
+        assert context.ask is not None
+        return ToolResult(text=str(await context.ask(Question(text="Which of them?"))))
+
+    tool = function_tool(wonder, name="wonder", description="Wonders.", properties={})
+
+    def script(request: ModelRequest) -> Reply | str:
+        if len(request.messages) > 1:
+            return "Finished."
+        hands.app._composer.put("Al")  # the user goes on writing meanwhile
+        return Reply(calls=[Call(name="wonder"), Call(name="wonder")])
+
+    async with opened(tmp_path, ScriptedModel(script)) as satchel:
+        session = await satchel.session(tools=[tool], interactive=True)
+        async with screen_of(LocalHost(satchel), session, satchel=satchel) as hands:
+            await hands.say("Go")
+            await hands.until(lambda: len(session.open_questions) == 2)
+            await hands.until(lambda: len(hands.app.query(parts.QuestionPrompt)) == 2)
+            await hands.pilot.press("s", "o")
+            assert hands.app._composer.text == "Also"
+            await hands.pilot.press("enter")  # a message, which waits
+            await hands.until(lambda: isinstance(hands.app.focused, Input))
+            await hands.pilot.press("o", "n", "e", "enter")
+            await hands.until(lambda: len(session.open_questions) == 1)
+            await hands.until(lambda: isinstance(hands.app.focused, Input))
+            await hands.pilot.press("t", "w", "o")
+            assert hands.app._composer.text == ""
+            await hands.pilot.press("enter")
+            await hands.until(lambda: session.open_questions == ())
+            await hands.see("Finished.")
+            results = [
+                block.content
+                for message in session.messages
+                for block in message.blocks
+                if isinstance(block, ToolResultBlock)
+            ]
+            assert sorted(results) == ["one", "two"]

@@ -18,6 +18,7 @@ _PIECE_BYTES: Final = 65_536
 _MOST_LINE_BYTES: Final = 16_000_000
 """As much as a request over HTTP may have."""
 _ID: Final = re.compile(rb'"id"\s*:\s*(\d{1,15}|"[\w.-]{1,100}")\s*[,}]')
+_CONTENT: Final = re.compile(rb'"(?:params|result|error)"')
 _HEAD_BYTES: Final = 1000
 
 
@@ -110,9 +111,10 @@ def claimed_streams() -> Iterator[Lines]:
 
 def _too_long(head: bytes) -> str:
     """The answer to a message of which only the beginning was kept. Without its id, whoever asked would wait for ever;
-    behind `params`, an id is another thing's.
+    in its content, an id is another thing's, and an answer has the id of a request of ours.
     """
-    found = _ID.search(head.partition(b'"params"')[0])
+    head = _CONTENT.split(head, maxsplit=1)[0]
+    found = _ID.search(head) if b'"method"' in head else None
     id = json.loads(found[1]) if found else None
     return refusal(id, -32600, "The message is longer than 16 MB, so it was not read. Send less at once.")
 

@@ -373,6 +373,7 @@ class QuestionPrompt(Waiting, can_focus=True):
         """`monotonic_s` tells how long it has been on the screen."""
         super().__init__()
         self.question = question
+        self.can_focus = question.kind == "permission"  # that of a tool has a field
         self.is_answered = False
         self._monotonic_s = monotonic_s
         self._shown_s = monotonic_s()
@@ -389,8 +390,6 @@ class QuestionPrompt(Waiting, can_focus=True):
     def on_mount(self) -> None:
         """See `Widget.on_mount`."""
         self._shown_s = self._monotonic_s()
-        if self.question.kind == "tool":
-            self.query_one(Input).focus()
 
     def hear(self, words: str) -> bool:
         """Take words from the field: "y" and "yes" allow this once, anything else is no, and why not.

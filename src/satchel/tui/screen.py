@@ -525,10 +525,7 @@ class ConversationScreen(App[int]):
             turn.said.finish()
             turn.said = None
         await turn.mount(ask)
-        if question.kind == "tool":
-            ask.query_one("Input").focus()
-        else:
-            self._give_keys(ask)
+        self._give_keys(ask)
 
     def on_descendant_focus(self, event: DescendantFocus) -> None:
         """Words in the field answer the question that had the keys before it."""
@@ -570,7 +567,7 @@ class ConversationScreen(App[int]):
         if self._composer.has_focus and self._composer.text:
             self._meant = ask  # The user is writing: no letter of it may answer, and what is sent does.
         else:
-            ask.focus()
+            next(iter(ask.query("Input")), ask).focus()
 
     def on_key(self, event: Key) -> None:
         """What answers no question is written in the field."""
@@ -622,6 +619,8 @@ class ConversationScreen(App[int]):
         else:
             self._tell(one_line(text, 200), "dim")
             self._work = self._start(partial(self._command, *found), group="work")
+        if self._asks:
+            self._focus_next()
         self._draw_status()
 
     async def _send(self, text: str) -> None:

@@ -74,6 +74,7 @@ def test_a_name_opens_its_embedder_and_nothing_is_touched_before_the_first_call(
         ),
         ("", 'memory.embedder = "": there is no such embedder.'),
         ("ollama:", 'memory.embedder = "ollama:": there is no such embedder.'),
+        ("ollama:x@http://far:1", "the address belongs in base_url of [providers.ollama]"),
         ("nobody:x", 'there is no provider "nobody" (there are: claude, local, ollama, openai).'),
         ("claude:x", 'the provider "claude" is of kind "anthropic", which has no embeddings'),
     ],

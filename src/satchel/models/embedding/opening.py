@@ -78,6 +78,8 @@ def open_embedder(
             'has no embeddings; use one of kind "openai".'
         )
     if provider_name == "ollama":
+        if "://" in model:
+            raise ConfigError(f'{setting} = "{name}": the address belongs in base_url of [providers.ollama].')
         # Ollama's OpenAI-compatible API.
         base_url = f"{provider.base_url.rstrip('/').removesuffix('/v1')}/v1"
         provider = replace(provider, base_url=base_url)

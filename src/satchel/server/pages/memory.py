@@ -757,6 +757,7 @@ async def before_forgetting(request: Request, service: Serves, id: str) -> Respo
         told=told,
         titles=await titles_of(service),
         in_review=FieldReader.of(request).text("review") == "1",
+        later=FieldReader.of(request).text("later"),
     )
 
 
@@ -782,7 +783,8 @@ async def forget(request: Request, service: Serves, id: str) -> Response:
     receipt = await service.satchel.forget(wanted)
     if receipt.is_empty:
         raise NotFound(f"There is no memory {id!r}.")
-    to = "/memories/review" if form.has("review") else "/memories"
+    review = path_with("/memories/review", {"later": form.get("later")})
+    to = review if form.has("review") else "/memories"
     return see_other(request, to, say=_saying_of(request, receipt))
 
 
