@@ -267,7 +267,6 @@ COPIES: dict[str, str] = {
     "arguments": "print(sys.argv, open('/proc/self/cmdline').read())",
     "the original's environment": "print(open(f'/proc/{os.getppid()}/environ').read())",
     "descriptors": "print([os.readlink(f'/proc/self/fd/{n}') for n in sorted(map(int, os.listdir('/proc/self/fd')))[4:] if os.path.exists(f'/proc/self/fd/{n}')])",
-    "descriptors by number": "print([n for n in range(4, 200) if not subprocess.call(['true'], stderr=-3) and os.path.exists(f'/proc/self/fd/{n}')])",
     "objects": "print([each for each in gc.get_objects() if isinstance(each, (list, dict)) and 'ANNSECRET' + '-1' in repr(each)[:2000]][:1])",
     "memory": "print(found_in_memory())",
     "what it hears": "print(os.read(0, 100) if select.select([0], [], [], 0)[0] else '')",
