@@ -143,11 +143,12 @@ def with_entry(
         (with_entry("../evil"), StorageCorrupt),
         (with_entry("/tmp/evil"), StorageCorrupt),
         (with_entry("link", tarfile.SYMTYPE), StorageCorrupt),
+        (with_entry("link", tarfile.LNKTYPE), StorageCorrupt),
         (with_entry("device", tarfile.CHRTYPE), StorageCorrupt),
         (with_entry("x", first=b"[]"), StorageCorrupt),
         (with_entry("x", first=b"{"), StorageCorrupt),
         (with_entry("x", first=b'{"satchel-backup": 1, "schema": "9999_future"}'), StorageTooNew),
-        (with_entry("x", first=b'{"satchel-backup": 2, "schema": "0001_memory"}'), StorageTooNew),
+        (with_entry("x", first=b'{"satchel-backup": 3, "schema": "0001_memory"}'), StorageTooNew),
         (with_entry("satchel.db"), StorageCorrupt),
     ],
 )
