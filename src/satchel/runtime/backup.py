@@ -24,7 +24,7 @@ from satchel.errors import NotFound, Refused, StorageCorrupt, StorageError, Stor
 from satchel.processes import has_ended
 from satchel.runtime.copies import note_copy
 from satchel.runtime.people import PEOPLE_FILE
-from satchel.runtime.serving import DOOR_FILE, HOOKS_FILE, serving
+from satchel.runtime.serving import DOOR_FILE, HOOKS_FILE, TOKEN_FILE, serving
 from satchel.storage import HEAD, REVISIONS, sqlite
 from satchel.storage.copies import copy_database, is_in_use
 
@@ -34,10 +34,12 @@ _MANIFEST: Final = "satchel-backup.json"
 _END: Final = "satchel-backup.end"
 _OWN: Final = (_MANIFEST, _END)
 """Entries that belong to the backup and are not files of the home."""
-_LEFT_OUT: Final = ("models", "logs", "cache", "oauth", "uploads", KEYS_FILE, "users", "removed", "logins")
+_LEFT_OUT: Final = (
+    "models", "logs", "cache", "oauth", "uploads", KEYS_FILE, "users", "removed", "logins", TOKEN_FILE
+)  # fmt: skip
 """Left out: files that can be fetched again, logs of errors, logins, which a stolen backup would give away, and the
 homes of other people (`satchel user backup`)."""
-_KEPT: Final = ("models", "users", "removed", "logins")
+_KEPT: Final = ("models", "users", "removed", "logins", TOKEN_FILE)
 """What a restore keeps as it is, besides the table of people."""
 _BESIDE: Final = ("before-restore-", ".restoring-")
 """What a restore leaves in a home that is a mount point."""
