@@ -317,6 +317,7 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(25, "sessions:branches", "issue 25", "A message is answered again or said otherwise in a branch; both stay, lead to each other, and cost, remember and find what they share once."),
     built(25, "sessions:branches:one", "issue 25", "A conversation and its branches are one entry of the lists, with arrows where they part; it is named, filed, moved, exported and deleted with them, and search opens the branch that has the words."),
     built(25, "sessions:imported", "issue 25", "Imported conversations of ChatGPT, Claude and Gemini are in the list with titles, dates and their source, are read with their pictures and branches, found, gone on with and forgotten, in files and on a server."),
+    built(19, "sessions:imported:files", "issue 19", "A file that several imported conversations name is stored once, is in backups once, and is removed with the last of them."),
     built(25, "sessions:imported:again", "issue 25", "A newer export adds its messages, also after a kill; what was gone on with here is left alone, and what was deleted or forgotten stays so."),
     built(25, "sessions:imported:agents", "issue 25", "A transcript of Claude Code or Codex is one conversation, in the folder that it was held in, and grows with it."),
     built(25, "sessions:branches:forgotten", "issue 25", "What is forgotten is forgotten in every branch that repeats it, with its files."),

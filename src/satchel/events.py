@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from datetime import datetime
+from functools import partial
 from types import UnionType
 from typing import Any, ClassVar, Literal, TypeAlias, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -653,7 +654,7 @@ def event_from_json(value: Mapping[str, Any]) -> Event:
     """Inverse of `event_to_json`. Unknown fields are ignored.
 
     Raises:
-        ValueError: The type is unknown.
+        ValueError: The type is unknown, or one of a field's fixed values is.
         KeyError, TypeError: A field is missing or has the wrong form.
     """
     cls = _CLASSES.get(value["type"])
@@ -726,12 +727,27 @@ def _codec(annotation: Any) -> _Codec:
         )
     if annotation is datetime:
         return datetime.isoformat, datetime.fromisoformat
+    if get_origin(annotation) is Literal:
+        return _as_it_is, partial(_one_of, frozenset(get_args(annotation)))
     if is_dataclass(annotation):
         cls: Any = annotation
         if cls in _CLASSES.values():
             return event_to_json, lambda value: _event_of(cls, value)
         return fields_to_json, lambda value: fields_from_json(cls, value)
     return None
+
+
+def _as_it_is(value: Any) -> Any:
+    return value
+
+
+def _one_of(known: frozenset[str], value: Any) -> Any:
+    """A value that this version knows. Others are "other" where a field has that, and else no such event is known."""
+    if value in known:
+        return value
+    if "other" not in known:
+        raise ValueError(f"{value!r} is unknown to this version.")
+    return "other"
 
 
 def _event_of(cls: type[_D], value: Mapping[str, Any]) -> _D:

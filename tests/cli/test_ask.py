@@ -268,6 +268,39 @@ def test_last_continues_this_folders_session(run: Run, tmp_path: Path) -> None:
 
 
 @requirement("cli:ask:session")
+def test_last_is_a_conversation_that_was_held_here_and_not_one_that_was_imported(
+    run: Run, tmp_path: Path
+) -> None:
+    (tmp_path / "work").mkdir(exist_ok=True)
+    transcript = tmp_path / "0b6f6c1e.jsonl"
+    transcript.write_text(
+        "".join(
+            json.dumps(
+                {
+                    "type": role,
+                    "uuid": role,
+                    "sessionId": "0b6f6c1e-5a55",
+                    "cwd": str(tmp_path / "work"),
+                    "timestamp": f"2090-03-02T09:00:0{second}Z",
+                    "message": {"role": role, "content": "Which database?"},
+                }
+            )
+            + "\n"
+            for second, role in enumerate(("user", "assistant"))
+        )
+    )
+    with serving(scripted(*map(speaks, ("one", "two", "three", "four")))) as server:
+        first = run("ask", "first", "--json", server=server)
+        run("memory", "import", str(transcript))
+        second = run("ask", "--last", "second", "--json", server=server)
+        gone_on = run("ask", "--session", "claude-code:0b6f6c1e-5a55", "third", "--json", server=server)
+        fourth = run("ask", "--last", "fourth", "--json", server=server)
+    assert (second.json["session_id"], second.json["turn"]) == (first.json["session_id"], 2)
+    assert (gone_on.json["turn"], fourth.json["turn"]) == (2, 3)
+    assert fourth.json["session_id"] == gone_on.json["session_id"] == "claude-code:0b6f6c1e-5a55"
+
+
+@requirement("cli:ask:session")
 def test_a_resumed_session_sends_the_same_bytes_before_the_new_message(run: Run, tmp_path: Path) -> None:
     answers = scripted(calls(BASH, text="On it."), speaks("Made."), speaks("Yes."))
     with serving(answers) as server:

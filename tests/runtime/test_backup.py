@@ -17,6 +17,7 @@ from satchel.clock import ManualClock
 from satchel.errors import NotFound, Refused, StorageCorrupt, StorageTooNew, StorageUnwritable
 from satchel.memory import Memory
 from satchel.runtime.backup import back_up, interrupted_restore, restore
+from satchel.runtime.serving import ensure_token, read_token
 from tests.requirements import requirement
 
 pytestmark = pytest.mark.anyio
@@ -98,6 +99,18 @@ async def test_a_restored_home_is_the_same_and_its_backup_is_restored_too(tmp_pa
 
 
 @requirement("storage:backup")
+async def test_a_stolen_backup_opens_no_server_and_a_restored_home_keeps_its_token(tmp_path: Path) -> None:
+    home = await made(tmp_path / "home", "Ann likes tea")
+    token = ensure_token(home)
+    back_up(home, home / "satchel.db", tmp_path / "b.tar.gz", clock=CLOCK)
+    with tarfile.open(tmp_path / "b.tar.gz") as archive:
+        parts = [archive.extractfile(entry) for entry in archive if entry.isfile()]
+        assert token.encode() not in b"".join(part.read() for part in parts if part is not None)
+    restore(tmp_path / "b.tar.gz", home, clock=CLOCK)
+    assert read_token(home) == token
+
+
+@requirement("storage:backup")
 async def test_a_home_that_is_not_there_is_made(tmp_path: Path) -> None:
     home = await made(tmp_path / "home", "Ann likes tea")
     back_up(home, home / "satchel.db", tmp_path / "b.tar.gz", clock=CLOCK)
@@ -143,11 +156,12 @@ def with_entry(
         (with_entry("../evil"), StorageCorrupt),
         (with_entry("/tmp/evil"), StorageCorrupt),
         (with_entry("link", tarfile.SYMTYPE), StorageCorrupt),
+        (with_entry("link", tarfile.LNKTYPE), StorageCorrupt),
         (with_entry("device", tarfile.CHRTYPE), StorageCorrupt),
         (with_entry("x", first=b"[]"), StorageCorrupt),
         (with_entry("x", first=b"{"), StorageCorrupt),
         (with_entry("x", first=b'{"satchel-backup": 1, "schema": "9999_future"}'), StorageTooNew),
-        (with_entry("x", first=b'{"satchel-backup": 2, "schema": "0001_memory"}'), StorageTooNew),
+        (with_entry("x", first=b'{"satchel-backup": 3, "schema": "0001_memory"}'), StorageTooNew),
         (with_entry("satchel.db"), StorageCorrupt),
     ],
 )

@@ -24,6 +24,7 @@ from satchel.memory.transfer.report import ImportReport, TransferProgress
 from satchel.models import ModelRequest, ScriptedModel
 from satchel.models.embedding import HashingEmbedder
 from satchel.runtime import Satchel
+from satchel.runtime.backup import back_up, restore
 from satchel.runtime.capture import catch_up
 from satchel.runtime.importing import import_into
 from satchel.runtime.retention import retain
@@ -240,6 +241,51 @@ async def test_a_chatgpt_conversation_is_read_found_gone_on_with_and_forgotten(
     async with opened(tmp_path, echo(), database=database) as satchel:
         assert satchel.memory is not None
         assert len(await satchel.memory.list(session=ID)) == 5
+
+
+@requirement("sessions:imported:files")
+async def test_a_file_that_several_conversations_name_is_on_the_disk_once_and_goes_with_the_last(
+    tmp_path: Path,
+) -> None:
+    content = PNG + os.urandom(1 << 20)
+
+    def export(*names: str) -> Path:
+        folder = tmp_path / "export"
+        folder.mkdir(exist_ok=True)
+        (folder / "file-Abc1-loaf.png").write_bytes(content)
+        asked = [{"asset_pointer": "file-service://file-Abc1"}]
+        found = []
+        for number, name in enumerate(names):
+            ask = node(f"q{name}", None, "user", [*asked, f"What is loaf {name}?"], 1.75e9 + number)
+            mapping = {f"q{name}": ask}
+            found.append(
+                {"conversation_id": name, "title": name, "current_node": f"q{name}", "mapping": mapping}
+            )
+        (folder / "conversations.json").write_text(json.dumps(found))
+        return folder
+
+    def spent(home: Path) -> int:
+        return sum({(state := file.stat()).st_ino: state.st_size for file in pictures(home)}.values())
+
+    async with opened(tmp_path, echo()) as satchel:
+        await take(satchel, export("a", "b"))
+        # A later import, and a branch, name it as well.
+        await take(satchel, export("a", "b", "c"))
+        await satchel.sessions.branch("chatgpt:a", turn=2)
+        assert (len(pictures(tmp_path)), spent(tmp_path)) == (4, len(content))
+        archive = tmp_path / "backup.tar.gz"
+        back_up(tmp_path / "home", tmp_path / "home/satchel.db", archive, clock=ManualClock())
+        assert archive.stat().st_size < 2 * len(content)
+        restore(archive, tmp_path / "other" / "home", clock=ManualClock())
+        assert (len(pictures(tmp_path / "other")), spent(tmp_path / "other")) == (4, len(content))
+        assert all(file.read_bytes() == content for file in pictures(tmp_path / "other"))
+        assert satchel.memory is not None
+        for left, name in ((2, "a"), (1, "b"), (0, "c")):
+            told = [one.id for one in await satchel.memory.list() if f"loaf {name}" in one.content]
+            await satchel.forget(told)
+            assert len(pictures(tmp_path)) == left
+            assert all(file.read_bytes() == content for file in pictures(tmp_path))
+    assert holding(tmp_path / "home", content[:100]) == []
 
 
 @requirement("sessions:imported")

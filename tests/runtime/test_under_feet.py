@@ -15,7 +15,7 @@ from satchel.errors import StorageError
 from satchel.models import Call, ModelRequest, Reply, ScriptedModel
 from satchel.runtime import home, session_memory
 from tests.requirements import requirement
-from tests.runtime.world import opened, write_locked
+from tests.runtime.world import logged, opened, write_locked
 
 pytestmark = pytest.mark.anyio
 
@@ -294,3 +294,26 @@ async def test_a_sandbox_that_does_not_exist_is_told_at_once(tmp_path: Path) -> 
     assert told["sandbox"].startswith(
         "sandbox.backend is 'bublewrap', and there is no such sandbox. There are:"
     )
+
+
+async def test_a_log_of_a_newer_version_goes_on_without_what_this_one_does_not_know(tmp_path: Path) -> None:
+    async with opened(tmp_path, ScriptedModel(lambda _: "Yes.")) as satchel:
+        session = await satchel.session()
+        await session.run_turn("Is it Tuesday?")
+    path = logged(session)
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    for line in lines:
+        if line["type"] == "assistant":
+            line["stop_reason"] = "hologram"
+    at = {"seq": lines[-1]["seq"] + 1, "at": lines[-1]["at"]}
+    built = {"id": "i", "build_id": "b", "number": 1, "capability": "c", "kind": "hologram"}
+    lines.append({**at, "type": "build_posted", **built})
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    model = ScriptedModel(lambda _: "Still.")
+    async with opened(tmp_path, model) as satchel:
+        turn = await (await satchel.session(session.id)).run_turn("And now?")
+        assert turn.text == "Still."
+    assert [(one.role, one.text) for one in model.requests[-1].messages[1:]] == [
+        ("assistant", "Yes."),
+        ("user", "And now?"),
+    ]

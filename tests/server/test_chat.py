@@ -88,6 +88,8 @@ async def test_every_call_has_one_start_and_one_end_under_one_name_whatever_beco
         assert sorted(name for name, _ in starts) == sorted(call.name for call in calls)
         inputs = {event.data["name"]: event.data["input"] for event in events if event.name == "tool_start"}
         assert (inputs["bash"], inputs["nosuch"]) == ({"command": "rm x"}, {"a": 1})
+        # Nobody who speaks HTTP has a command line.
+        assert " --" not in str([event.data for event in events if event.name == "tool_result"])
         # Who has only the start of a call gets its end after it.
         start = next(
             event for event in events if event.name == "tool_start" and event.data["name"] == "nosuch"

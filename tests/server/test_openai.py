@@ -80,6 +80,14 @@ def test_what_a_program_asks_for_itself_is_no_conversation(agent: Any, world: Wo
         assert len(known() - before) == 1
 
 
+@requirement("sessions:programs", "cli:ask:session")
+def test_the_last_conversation_is_not_one_that_a_program_holds(agent: Any, client: httpx2.Client) -> None:
+    own = client.post("/api/sessions", json={}).json()["id"]
+    client.post("/api/chat", json={"session_id": own, "message": "Count, please."}).raise_for_status()
+    ask(agent, [user("I am said by a program.")])
+    assert client.post("/api/sessions", json={"last": True}).json()["id"] == own
+
+
 @requirement("http:openai:client")
 def test_the_official_client_gets_an_answer_and_the_models(agent: Any, world: World) -> None:
     answer = agent.chat.completions.create(model="satchel", messages=[user("Count, please.")])

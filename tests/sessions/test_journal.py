@@ -10,6 +10,7 @@ import subprocess
 import sys
 from contextlib import aclosing
 from pathlib import Path
+from typing import Literal, get_args, get_origin, get_type_hints
 
 import anyio
 import anyio.lowlevel
@@ -17,7 +18,9 @@ import pytest
 
 from satchel.clock import ManualClock
 from satchel.errors import NotFound, StorageError, StorageLocked, StorageUnwritable, UsageError
-from satchel.events import Notice, Record, TextDelta
+from satchel.events import Event, Notice, QuestionAsked, Record, TextDelta
+from satchel.messages import Usage
+from satchel.plain import as_json
 from satchel.sessions import EphemeralJournal, Journal, SessionStore, Skipped, Words, log
 from tests.requirements import requirement
 from tests.sessions.worlds import began, exchange, said, started
@@ -188,6 +191,38 @@ async def test_lines_that_cannot_be_read_are_skipped_and_counted(tmp_path: Path)
     async with await store.open("a1b2c3") as again:
         (record,) = await again.append([note("on")])
     assert record.seq == whole.last_seq + 1 == 7
+
+
+@pytest.mark.parametrize(
+    ("type", "field"),
+    [
+        (cls.type, name)
+        for cls in get_args(Event)
+        for name, kind in get_type_hints(cls).items()
+        if get_origin(kind) is Literal and "other" not in get_args(kind)
+    ],
+)
+async def test_an_event_with_a_value_that_only_a_newer_version_knows_is_skipped(
+    tmp_path: Path, type: str, field: str
+) -> None:
+    fields = {
+        "turn": 1, "round": 1, "rounds": 1, "id": "i", "build_id": "b", "number": 1, "capability": "c", "call_id": "c",
+        "tool": "t", "text": "", "title": "", "memories": [], "messages": [], "blocks": [], "tokens": 0,
+        "before_tokens": 2, "after_tokens": 1, "provider": "p", "model": "m", "usage": as_json(Usage()),
+        "duration_ms": 1.0, "decision": "allow", "by": "user", "trigger": "auto", "status": "done",
+        "stop_reason": "end_turn", "kind": "tool" if type == QuestionAsked.type else "answer",
+    }  # fmt: skip
+    line = {"seq": 2, "at": "2026-01-01T12:00:00+00:00", "type": type, **fields}
+    store = store_in(tmp_path)
+    async with await store.create("/w") as journal:
+        first = await journal.append([said("one")])
+    log = journal.path.read_bytes()
+    journal.path.write_bytes(log + json.dumps(line).encode() + b"\n")
+    assert (await store.load("a1b2c3")).skipped == ()
+    journal.path.write_bytes(log + json.dumps({**line, field: "hologram"}).encode() + b"\n")
+    whole = await store.load("a1b2c3")
+    assert whole.records == first
+    assert whole.skipped == (Skipped(line=2, reason="ValueError: 'hologram' is unknown to this version."),)
 
 
 @requirement("sessions:one-writer")

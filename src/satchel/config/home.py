@@ -135,6 +135,21 @@ def replacing(path: Path, *, durable: bool = True) -> Iterator[BinaryIO]:
             temporary.unlink(missing_ok=True)
 
 
+def linked(source: str | Path, target: str | Path) -> None:
+    """Give a file a second name, which takes no room; where the file system can't, copy it. A file with several names
+    may only be replaced, never be written to.
+
+    Raises:
+        OSError: It can't be read or written.
+    """
+    try:
+        os.link(source, target)
+    except OSError:
+        with Path(source).open("rb") as file, replacing(Path(target), durable=False) as copy:
+            while piece := file.read(1 << 20):
+                copy.write(piece)
+
+
 def sync_folder(folder: Path) -> None:
     """Make the entries of a folder survive a loss of power, where its file system can.
 

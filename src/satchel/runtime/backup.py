@@ -18,24 +18,28 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
 from satchel.clock import Clock
+from satchel.config.home import linked
 from satchel.config.keys import KEYS_FILE
 from satchel.errors import NotFound, Refused, StorageCorrupt, StorageError, StorageTooNew, StorageUnwritable
 from satchel.processes import has_ended
 from satchel.runtime.copies import note_copy
 from satchel.runtime.people import PEOPLE_FILE
-from satchel.runtime.serving import DOOR_FILE, HOOKS_FILE, serving
+from satchel.runtime.serving import DOOR_FILE, HOOKS_FILE, TOKEN_FILE, serving
 from satchel.storage import HEAD, REVISIONS, sqlite
 from satchel.storage.copies import copy_database, is_in_use
 
-_FORMAT: Final = 1
+_FORMAT: Final = 2
+"""Since 2, a file with several names is in the archive once."""
 _MANIFEST: Final = "satchel-backup.json"
 _END: Final = "satchel-backup.end"
 _OWN: Final = (_MANIFEST, _END)
 """Entries that belong to the backup and are not files of the home."""
-_LEFT_OUT: Final = ("models", "logs", "cache", "oauth", "uploads", KEYS_FILE, "users", "removed", "logins")
+_LEFT_OUT: Final = (
+    "models", "logs", "cache", "oauth", "uploads", KEYS_FILE, "users", "removed", "logins", TOKEN_FILE
+)  # fmt: skip
 """Left out: files that can be fetched again, logs of errors, logins, which a stolen backup would give away, and the
 homes of other people (`satchel user backup`)."""
-_KEPT: Final = ("models", "users", "removed", "logins")
+_KEPT: Final = ("models", "users", "removed", "logins", TOKEN_FILE)
 """What a restore keeps as it is, besides the table of people."""
 _BESIDE: Final = ("before-restore-", ".restoring-")
 """What a restore leaves in a home that is a mount point."""
@@ -110,6 +114,7 @@ def back_up(
         with _written(part) as archive:
             _put(archive, _MANIFEST, _manifest(clock))
             count = 0
+            names: dict[tuple[int, int], str] = {}
             if copy.exists():
                 archive.add(copy, "satchel.db", recursive=False)
             others = {
@@ -123,7 +128,7 @@ def back_up(
             beside = ((path, f"sessions/{name}") for path, name in more)
             for path, name in chain(_files(home, others, left_out), beside):
                 try:
-                    archive.add(path, name, recursive=False)
+                    _add(archive, path, name, names)
                 except FileNotFoundError:
                     continue  # it was removed meanwhile
                 except PermissionError:
@@ -278,7 +283,9 @@ def _written(path: Path) -> Iterator[tarfile.TarFile]:
     """A new archive that only its owner can read; at the end it is synced to disk."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     with os.fdopen(descriptor, "wb") as stream:
-        with tarfile.open(fileobj=stream, mode="w:gz", format=tarfile.PAX_FORMAT) as archive:
+        with tarfile.open(
+            fileobj=stream, mode="w:gz", format=tarfile.PAX_FORMAT, dereference=True
+        ) as archive:
             yield archive
         stream.flush()
         os.fsync(stream.fileno())
@@ -289,6 +296,22 @@ def _put(archive: tarfile.TarFile, name: str, value: dict[str, Any]) -> None:
     entry = tarfile.TarInfo(name)
     entry.size, entry.mode = len(raw), 0o600
     archive.addfile(entry, io.BytesIO(raw))
+
+
+def _add(archive: tarfile.TarFile, path: Path, name: str, names: dict[tuple[int, int], str]) -> None:
+    """Add a file; one of several names is stored at the first of them. tarfile would also link to a file that it could
+    not read.
+    """
+    state = path.stat()
+    key = state.st_dev, state.st_ino
+    if key in names:
+        entry = archive.gettarinfo(path, name)
+        entry.type, entry.linkname, entry.size = tarfile.LNKTYPE, names[key], 0
+        archive.addfile(entry)
+        return
+    archive.add(path, name, recursive=False)
+    if state.st_nlink > 1:
+        names[key] = name
 
 
 def _files(home: Path, others: set[Path], left_out: list[str]) -> Iterator[tuple[Path, str]]:
@@ -338,28 +361,37 @@ def _unpack(path: Path, target: Path) -> int:
             manifest = json.loads(stream.read(1 << 20)) if stream is not None else {}
             if not isinstance(manifest, dict) or "satchel-backup" not in manifest:
                 raise StorageCorrupt(f"{path} is not a Satchel backup. Nothing was changed.")
-            if manifest["satchel-backup"] != _FORMAT or manifest.get("schema") not in REVISIONS:
+            if (
+                manifest["satchel-backup"] not in range(1, _FORMAT + 1)
+                or manifest.get("schema") not in REVISIONS
+            ):
                 raise StorageTooNew(
                     f"A newer version of Satchel wrote the backup {path} (schema {manifest.get('schema')!r}; this "
                     f"version supports up to {HEAD!r}). Upgrade Satchel. Nothing was changed."
                 )
             ended = False
+            written: dict[str, Path] = {}
             for entry in archive:
                 if entry.name == _END:
                     ended = True
                 if entry.name in _OWN:
                     continue
                 name = PurePosixPath(entry.name)
-                if not entry.isreg() or name.is_absolute() or ".." in name.parts or not name.parts:
+                is_one = entry.isreg() or (entry.islnk() and entry.linkname in written)
+                if not is_one or name.is_absolute() or ".." in name.parts or not name.parts:
                     raise StorageCorrupt(
                         f"{path} contains {entry.name!r}, which does not belong in a backup. Nothing was changed."
                     )
+                place = target.joinpath(*name.parts)
+                place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                if entry.islnk():
+                    linked(written[entry.linkname], place)
+                    count += 1
+                    continue
                 size += entry.size
                 content = archive.extractfile(entry)
                 if content is None or size > _MAX_BYTES:
                     raise StorageCorrupt(f"{path} can't be unpacked. Nothing was changed.")
-                place = target.joinpath(*name.parts)
-                place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
                 mode = 0o700 if entry.mode & 0o100 else 0o600
                 descriptor = os.open(
                     place, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode
@@ -367,6 +399,7 @@ def _unpack(path: Path, target: Path) -> int:
                 with os.fdopen(descriptor, "wb") as out:
                     shutil.copyfileobj(content, out, 1 << 20)
                 os.utime(place, (entry.mtime, entry.mtime))
+                written[entry.name] = place
                 count += entry.name != "satchel.db"
             # The checksum is at the end of the file.
             while archive.fileobj.read(1 << 20):

@@ -12,9 +12,10 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import anyio.to_thread
 
@@ -41,7 +42,7 @@ from satchel.messages import Block, FileBlock, Message, TextBlock, ToolUseBlock,
 from satchel.runtime.home import Home
 from satchel.sessions import FORGOTTEN, SessionInfo, title_of
 from satchel.sessions.attachments import MOST_BYTES, plain_name
-from satchel.tools.kept import keep
+from satchel.tools.kept import Contents, keep
 from satchel.tools.paths import is_below
 from satchel.version import __version__
 
@@ -56,6 +57,8 @@ CONVERSATIONS = {
 """What the report says of conversations, by what became of them."""
 _PICTURE = "picture"
 """The tool whose results are the pictures that a model made elsewhere."""
+_Keep: TypeAlias = Callable[[str, bytes], FileBlock]
+"""Keeps a file of this name beside a log."""
 _NO_MESSAGE = "(The assistant speaks first.)"
 _GOES_ON = "(The answer goes on.)"
 
@@ -137,6 +140,7 @@ class _Conversations:
         self._places: dict[str, Path] | None = None
         self._infos: dict[str, SessionInfo] = {}
         self._deleted: frozenset[str] = frozenset()
+        self._contents = Contents(home.settings.home / "sessions")
 
     async def take(
         self, found: ImportedConversation, words: Mapping[str, str], clean: Callable[[str], str]
@@ -264,9 +268,9 @@ class _Conversations:
             events.append((at, SessionTitled(title=title, by="model")))
 
         def make() -> list[Record]:
-            spill = place.with_suffix(".spill")
+            keeping = self._keeping(place)
             is_main = branched is None
-            events.extend(_turns(messages, said, source, spill, captured=is_main))
+            events.extend(_turns(messages, said, source, keeping, captured=is_main))
             return [Record(seq=seq, at=at, event=event) for seq, (at, event) in enumerate(events, start=1)]
 
         records = await anyio.to_thread.run_sync(make)
@@ -294,8 +298,8 @@ class _Conversations:
             return "known"
 
         def make() -> list[tuple[datetime, Event]]:
-            spill = place.with_suffix(".spill")
-            return list(_turns((*late, *later), said, source, spill, captured=captured, goes_on=bool(late)))
+            keeping = self._keeping(place)
+            return list(_turns((*late, *later), said, source, keeping, captured=captured, goes_on=bool(late)))
 
         events = await anyio.to_thread.run_sync(make)
         async with await self._home.sessions.open(id) as journal:
@@ -303,6 +307,10 @@ class _Conversations:
                 await journal.append([event for _, event in group], at=at)
             await journal.append([], durable=True)
         return "longer"
+
+    def _keeping(self, place: Path) -> _Keep:
+        """Keeps files beside this log."""
+        return partial(keep, place.with_suffix(".spill"), write=self._contents.write)
 
 
 def _folder(cwd: str, home: Home) -> str:
@@ -324,14 +332,13 @@ def _turns(
     messages: Sequence[ImportedMessage],
     words: _Said,
     source: str,
-    spill: Path,
+    keeping: _Keep,
     *,
     captured: bool,
     goes_on: bool = False,
 ) -> Iterator[tuple[datetime, Event]]:
     """The events of messages, with their times; keeps their files. Blocks. With `captured`, the messages are in memory.
-    If it `goes_on`, the first turn is in the log already, and its answer goes on. Files are kept in `spill`, beside the
-    log.
+    If it `goes_on`, the first turn is in the log already, and its answer goes on.
     """
     for turn, group in groupby(messages, key=lambda message: message.turn):
         said = list(group)
@@ -341,7 +348,7 @@ def _turns(
             yield at, ContextAdded(turn=turn, source=source, text=_GOES_ON)
         elif said[0].role == "user":
             texts = [TextBlock(text=text)] if (text := words.of(said[0])) else []
-            blocks: tuple[Block, ...] = (*texts, *_kept(said[0], words, spill))
+            blocks: tuple[Block, ...] = (*texts, *_kept(said[0], words, keeping))
             yield at, TurnStart(turn=turn, message=Message(role="user", blocks=blocks))
         else:
             opening = TextBlock(text=_NO_MESSAGE, origin="notice")
@@ -356,7 +363,7 @@ def _turns(
             at = max(at, message.at)
             if text := words.of(message):
                 spoken.append(text)
-            files = _kept(message, words, spill)
+            files = _kept(message, words, keeping)
             if not files and number < len(answers) - 1:
                 continue
             rounds += 1
@@ -392,12 +399,12 @@ def _turns(
         yield at, TurnEnd(turn=turn, status=status, rounds=rounds, usage=Usage(), duration_ms=0)
 
 
-def _kept(message: ImportedMessage, words: _Said, spill: Path) -> tuple[FileBlock, ...]:
+def _kept(message: ImportedMessage, words: _Said, keeping: _Keep) -> tuple[FileBlock, ...]:
     """The files of a message, copied beside the log; those of a message that was forgotten are gone."""
     kept = []
     for file in message.files if words.of(message) != FORGOTTEN else ():
         with suppress(OSError):  # a part of the archive that is damaged
             content = file.read()
             if 0 < len(content) <= MOST_BYTES:
-                kept.append(keep(spill, plain_name(file.name), content))
+                kept.append(keeping(plain_name(file.name), content))
     return tuple(kept)

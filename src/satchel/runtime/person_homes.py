@@ -16,7 +16,7 @@ import tomlkit
 
 from satchel.clock import Clock
 from satchel.config import Settings
-from satchel.config.home import locked_folder, replace_file
+from satchel.config.home import linked, locked_folder, replace_file
 from satchel.config.providers import BASE_URL_VARIABLES
 from satchel.config.toml_file import read_toml
 from satchel.errors import ConfigError, Refused, SandboxError, StorageUnreachable, StorageUnwritable
@@ -203,15 +203,19 @@ def _make(home: Path, folder: Path, person: Person, people: People) -> bool:
             path.mkdir(mode=0o700)
         if (home / "models").is_dir():
             # Linked and not copied: they are large, and everybody's are the same.
-            shutil.copytree(home / "models", part / ".satchel/models", copy_function=_linked)
+            shutil.copytree(home / "models", part / ".satchel/models", copy_function=linked)
         if people.is_shared:
             (part / ".satchel" / KEY_FILE).write_bytes(people.key_of(person))
             (part / ".satchel" / KEY_FILE).chmod(0o600)
             _mark(folder, person)
     is_fresh = part != folder or person.uid not in (None, folder.stat().st_uid)
     if person.uid is not None and is_fresh:
+        before, models = part.stat().st_uid, part / ".satchel/models"
         for path in (*part.rglob("*"), part):
-            if path.is_dir() or path.lstat().st_nlink == 1:  # not the models, which are everybody's
+            state = path.lstat()
+            # The models are everybody's. Nor may a link give the person what was somebody else's.
+            is_own = state.st_uid == before and models not in path.parents
+            if path.is_dir() or state.st_nlink == 1 or is_own:
                 os.chown(path, person.uid, person.uid, follow_symlinks=False)
     if part != folder:
         part.rename(folder)
@@ -433,14 +437,6 @@ def _end_programs(folder: Path, person: Person) -> None:
                 f"A program of {person.name}'s goes on. End it, and try again. Nothing was deleted."
             )
         time.sleep(0.1)
-
-
-def _linked(source: str, target: str) -> str:
-    try:
-        os.link(source, target)
-    except OSError:
-        shutil.copy2(source, target)
-    return target
 
 
 def _number_of(folder: Path) -> Path:

@@ -8,6 +8,7 @@ from datetime import datetime
 from pathlib import Path
 
 from satchel import events as kinds
+from satchel.config.home import linked
 from satchel.errors import StorageError
 from satchel.events import (
     Assistant,
@@ -34,7 +35,7 @@ from satchel.sessions.journal import unwritable
 from satchel.sessions.logs import Logs
 from satchel.sessions.places import beside
 from satchel.tools.builtin.changes import copy_changes
-from satchel.tools.kept import kept_path
+from satchel.tools.kept import FOLDER, kept_path
 
 _LEFT_OUT = (
     SessionEnd, SessionTitled, SessionFiled, ModelCalled, MessageWaiting, MessageTakenBack, BuildPosted, Notice,
@@ -97,6 +98,7 @@ def write_branch(
                 spill,
                 copy,
                 symlinks=True,
+                copy_function=_copied,
                 ignore=lambda folder, names: {name for name in names if Path(folder) / name in left},
             )
         if undoes:
@@ -108,6 +110,11 @@ def write_branch(
     except OSError as error:
         shutil.rmtree(copy, ignore_errors=True)
         raise unwritable(path, error) from error
+
+
+def _copied(source: str, target: str) -> None:
+    """Attached files are written once and then only removed; other results are written to."""
+    (linked if Path(source).parent.name == FOLDER else shutil.copy2)(source, target)
 
 
 def _named(event: Event, spill: Path) -> set[Path]:

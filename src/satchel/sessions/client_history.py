@@ -126,6 +126,19 @@ class ClientHistory:
         query = select(func.max(table.c.number)).where(table.c.session_id == session_id)
         return int(await self._database.read(lambda connection: connection.execute(query).scalar()) or 0)
 
+    async def sessions(self) -> frozenset[str]:
+        """The ids of the sessions that have places.
+
+        Raises:
+            StorageError: The database can't be read.
+        """
+        if self._database is None:
+            return frozenset()
+        query = select(session_client_place.c.session_id).distinct()
+        return frozenset(
+            await self._database.read(lambda connection: connection.execute(query).scalars().all())
+        )
+
     async def remove(self, session_id: str) -> None:
         """Remove the places of a session that is being deleted.
 

@@ -267,13 +267,17 @@ class SessionStore:
             raise
 
     async def last(self, cwd: Path | str, *, project: str = "") -> SessionInfo | None:
-        """The session of a working directory that was active last, or that of a project, whatever the folder; leaving
-        out archived ones and those without a message. Or None.
+        """The session of a working directory that the user held here last, or that of a project, whatever the folder;
+        leaving out archived ones, those without a message, and those that other programs hold or brought. Or None.
         """
         bucket = bucket_name(str(cwd))
+        held: frozenset[str] = frozenset()
+        with suppress(StorageError):
+            held = await self.client_history.sessions()
         for info in await self._index.sessions():
             belongs = info.project == project and (bool(project) or info.path.parent.name == bucket)
-            if belongs and info.turns and not info.archived and not info.is_build:
+            is_users = not (info.is_build or info.is_elsewhere or info.id in held)
+            if belongs and is_users and info.turns and not info.archived:
                 return info
         return None
 

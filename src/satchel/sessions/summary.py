@@ -76,6 +76,7 @@ class SessionInfo:
         branch_of: The session whose turns before `branch_turn` it repeats, or "".
         repeats: The same for each session of which it repeats turns, through others too: the nearest first.
         branches: The ids of the branches that an entry of a list stands for, the oldest first; empty if it is one.
+        is_elsewhere: It was imported, and not gone on with here.
     """
 
     id: str
@@ -97,6 +98,7 @@ class SessionInfo:
     branch_turn: int = 0
     repeats: Mapping[str, int] = field(default_factory=dict)
     branches: tuple[str, ...] = ()
+    is_elsewhere: bool = False
 
     @property
     def conversation(self) -> str:
@@ -338,4 +340,5 @@ class Summary:
             branch_of=self.branch_of,
             branch_turn=self.branch_turn,
             repeats=self.repeats,
+            is_elsewhere=self.is_elsewhere,
         )

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+import os
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from mimetypes import guess_extension
@@ -79,8 +80,53 @@ def kept_path(spill_dir: Path, file: FileBlock) -> Path:
     return spill_dir / FOLDER / file.file_name
 
 
-def keep(spill_dir: Path, name: str, content: bytes, *, text: str = "") -> FileBlock:
-    """Keep a file that belongs to a tool's result. Blocks. `text` is what a model gets that takes no documents.
+class Contents:
+    """The files beside all logs of a home, by their bytes. A file that several conversations have is on the disk once,
+    under a name for each (a hard link), so it is gone with the last of them, and nothing else counts them.
+    """
+
+    def __init__(self, sessions: Path) -> None:
+        """Take the folder of the logs. It is looked through before the first file is written."""
+        self._sessions = sessions
+        self._known: dict[tuple[str, int], Path] | None = None
+
+    def write(self, path: Path, content: bytes) -> None:
+        """Write a copy as `write_kept` does, or give the file that has these bytes another name. Blocks.
+
+        Raises:
+            OSError: It can't be written.
+        """
+        if self._known is None:
+            files = [file for file in self._sessions.glob(f"*/*.spill/{FOLDER}/*") if file.is_file()]
+            self._known = {_key(file, file.stat().st_size): file for file in files}
+        key = _key(path, len(content))
+        for known in (path, self._known.get(key)):
+            with suppress(OSError):
+                if known is not None and known.read_bytes() == content:
+                    if known != path:
+                        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                        os.link(known, path)
+                    break
+        else:
+            write_kept(path, content)
+        self._known[key] = path
+
+
+def _key(path: Path, size: int) -> tuple[str, int]:
+    """What names the bytes of a copy: the beginning of their hash, which begins its name, and their number."""
+    return path.name.partition("-")[0], size
+
+
+def keep(
+    spill_dir: Path,
+    name: str,
+    content: bytes,
+    *,
+    text: str = "",
+    write: Callable[[Path, bytes], None] | None = None,
+) -> FileBlock:
+    """Keep a file that belongs to a tool's result. Blocks. `text` is what a model gets that takes no documents; `write`
+    writes it (`write_kept`).
 
     Raises:
         OSError: It can't be written.
@@ -93,7 +139,7 @@ def keep(spill_dir: Path, name: str, content: bytes, *, text: str = "") -> FileB
         name=name.removeprefix(f"{digest[:16]}-"),
         size=len(content),
     )
-    write_kept(kept_path(spill_dir, file), content)
+    (write or write_kept)(kept_path(spill_dir, file), content)
     if text:
         write_text(spill_dir, file, text)
     return with_text_size(spill_dir, file)

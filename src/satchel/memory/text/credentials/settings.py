@@ -125,7 +125,7 @@ def _pairs(text: str) -> Iterator[Secret]:
                 if match["camel"]
                 else len(quoted) >= 4
             )
-            if not is_phrase and is_one and not is_placeholder(quoted):
+            if not is_phrase and is_one and not is_placeholder(quoted) and not _names_variable(name, quoted):
                 yield Secret(kind=kind_of(name), start=match.start("quoted"), end=match.end("quoted"))
             continue
         value = _NEXT_PARAMETER.split(plain, maxsplit=1)[0].rstrip(PUNCTUATION_END)
@@ -133,10 +133,17 @@ def _pairs(text: str) -> Iterator[Secret]:
         is_setting = (name.isupper() or is_variable) and match["between"] in ("=", ":", ": ", " = ")
         if len(value) < (3 if is_setting and match["between"] == "=" else 4) or is_placeholder(value):
             continue
-        if is_random(value) or is_setting:
+        if (is_random(value) or is_setting) and not _names_variable(name, value):
             yield Secret(
                 kind=kind_of(name), start=match.start("plain"), end=match.start("plain") + len(value)
             )
+
+
+def _names_variable(name: str, value: str) -> bool:
+    """Whether a value is the name of the variable that holds the secret: `env_api_key = "MINE_API_KEY"`."""
+    words = value.split("_")
+    last = re.split(r"[_\-. ]", name)[-1]
+    return len(words) > 1 and value.isupper() and all(map(str.isalpha, words)) and words[-1] == last.upper()
 
 
 def _is_basic(value: str) -> bool:
