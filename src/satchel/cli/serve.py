@@ -19,7 +19,7 @@ from satchel.cli.opening import opened, tell_choice
 from satchel.cli.output import is_terminal, tell
 from satchel.cli.settings import read_settings
 from satchel.config import Settings
-from satchel.errors import StorageUnreachable, StorageUnwritable
+from satchel.errors import StorageError, StorageUnwritable
 from satchel.runtime.person_homes import has_people
 from satchel.runtime.serving import Serving, await_database, login_link, serving
 
@@ -66,6 +66,7 @@ def serve(
         # FastAPI and uvicorn are imported only here.
         from satchel.server.listening import FrontDoorSocket, serve_people  # noqa: PLC0415
         from satchel.server.listening import serve as serve_http  # noqa: PLC0415
+        from satchel.storage import is_server  # noqa: PLC0415
 
         await await_database(settings, tell)
         if fd is None and has_people(settings):
@@ -77,9 +78,11 @@ def serve(
             else FrontDoorSocket(socket.socket(fileno=fd), sys.stdin.readline().strip(), url)
         )
         async with opened(settings) as satchel, anyio.create_task_group() as group:
+            if is_server(settings.database_location) and not satchel.sessions.is_shared:
+                raise StorageError(
+                    "A server doesn't go on without its database; what is wrong is said above."
+                )
             if given is not None:
-                if settings.database and not satchel.sessions.is_shared:
-                    raise StorageUnreachable("The database is away. The front door starts this again.")
                 group.start_soon(_end_with_stdin)
             await tell_choice(satchel)
             left = await serve_http(

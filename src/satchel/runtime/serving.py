@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from satchel.config.home import ensure_home, locked_folder, replace_file
 from satchel.config.locks import FileLock, held
-from satchel.errors import ConfigError, SatchelError, StorageUnreachable, StorageUnwritable, UsageError
+from satchel.errors import ConfigError, StorageUnreachable, StorageUnwritable, UsageError
 from satchel.version import __version__
 
 if TYPE_CHECKING:
@@ -124,6 +124,7 @@ async def await_database(settings: Settings, tell: Callable[[str], None]) -> Non
 
     Raises:
         StorageUnreachable: It is still away.
+        ConfigError, StorageError: It can't be used.
     """
     # Hooks of other agents load this module, and need neither.
     import anyio.to_thread  # noqa: PLC0415
@@ -145,8 +146,6 @@ async def await_database(settings: Settings, tell: Callable[[str], None]) -> Non
                     said = str(error)
                     tell(f"{said} Waiting for it, for {_AWAY_S:g} s at most.")
                 await anyio.sleep(_LOOK_S)
-            except SatchelError:
-                return  # which opening it says
             else:
                 return
     raise StorageUnreachable(said or f"The database didn't answer within {_AWAY_S:g} s.")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import math
+import re
 import secrets
 import time
 from collections.abc import Awaitable, Callable
@@ -62,6 +63,12 @@ _PAUSE_S = (0.05, 1.0)
 """Between two attempts: at first, and at most."""
 _LOST = ("08", "57P01", "57P02", "57P03")
 """SQLSTATE: the connection, or the server, went away."""
+_REFUSED = re.compile(
+    "authentication failed|no password supplied|does not exist|not permitted to log in|permission denied|no pg_hba"
+)
+"""What the server says to one that it doesn't let in: the driver has no code of it. In another language than English,
+it is taken for a server that is away.
+"""
 _WAITED = ("55P03", "57014", "40P01")
 _READ_ONLY = ("25006", "42501", "53100")
 
@@ -355,6 +362,10 @@ class PostgresDatabase(Database):
                 f"The database {self.place} can't be reached ({words}). Check that the server runs. What was not "
                 "acknowledged may have to be repeated."
             )
+        if not code and isinstance(_original(error), psycopg.OperationalError):
+            return StorageError(
+                f"The database {self.place} refused the connection ({words}). Check its user, password and name."
+            )
         return StorageError(f"The database {self.place} refused a statement: {words}.")
 
 
@@ -390,20 +401,24 @@ def _engine(address: URL) -> Engine:
     return engine
 
 
+def _original(error: BaseException) -> BaseException | None:
+    return error.orig if isinstance(error, DBAPIError) else error
+
+
 def _code(error: BaseException) -> str:
-    original = error.orig if isinstance(error, DBAPIError) else error
-    return getattr(original, "sqlstate", None) or ""
+    return getattr(_original(error), "sqlstate", None) or ""
 
 
 def _is_lost(error: BaseException) -> bool:
-    original = error.orig if isinstance(error, DBAPIError) else error
-    code = _code(error)
-    # A connection that was cut has no code of the server's.
-    return code.startswith(_LOST) if code else isinstance(original, psycopg.OperationalError)
+    if code := _code(error):
+        return code.startswith(_LOST)
+    # A connection that was cut, or never made, has no code of the server's.
+    original = _original(error)
+    return isinstance(original, psycopg.OperationalError) and not _REFUSED.search(str(original))
 
 
 def _first_line(error: BaseException) -> str:
-    original = error.orig if isinstance(error, DBAPIError) else error
+    original = _original(error)
     diagnosis = getattr(original, "diag", None)
     primary = getattr(diagnosis, "message_primary", None)
     return str(primary or str(original).strip().partition("\n")[0]).rstrip(".")
