@@ -115,6 +115,13 @@ class PostgresDatabase(Database):
 
     # Who uses it.
 
+    def of(self, user: str) -> Database:
+        """See `Database.of`."""
+        return _OfUser(self, user)
+
+    def _narrow(self, connection: Connection) -> None:
+        """Begin a transaction that sees the rows of all users."""
+
     async def bind(self, mark: str) -> None:
         """Refuse a database that another home uses. The first home that opens it becomes its own.
 
@@ -210,6 +217,7 @@ class PostgresDatabase(Database):
         connection = self._connection(writes=False)
         try:
             with connection.begin():
+                self._narrow(connection)
                 return function(connection)
         except self._errors as error:
             if _is_lost(error):
@@ -226,6 +234,7 @@ class PostgresDatabase(Database):
                     with connection.begin():
                         left_s = min(deadline, self._give_up_at) - time.monotonic()
                         self._lock(connection, max(1, round(left_s * 1000)))
+                        self._narrow(connection)
                         has_begun = True
                         return function(connection)
                 except self._errors as error:
@@ -325,6 +334,14 @@ class PostgresDatabase(Database):
                     "Deleted words may still be in the server's files, because the tables could not be written anew "
                     "when they were deleted. It is done when Satchel is started again."
                 )
+            role, is_above = run(
+                "SELECT rolname, rolsuper OR rolbypassrls FROM pg_roles WHERE rolname = current_user"
+            ).one()
+            if is_above:
+                warnings.append(
+                    f"The role {role} is a superuser, or has BYPASSRLS, so row-level security doesn't hold it. Use a "
+                    "role without either; docs/guides/postgresql.md says how to make one."
+                )
             bytes = run(
                 "SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0) FROM pg_class c "
                 "WHERE c.relkind = 'r' AND c.relnamespace = current_schema()::regnamespace"
@@ -367,6 +384,19 @@ class PostgresDatabase(Database):
                 f"The database {self.place} refused the connection ({words}). Check its user, password and name."
             )
         return StorageError(f"The database {self.place} refused a statement: {words}.")
+
+
+class _OfUser(PostgresDatabase):
+    """What `PostgresDatabase.of` returns: all that it has is that database's, but the user."""
+
+    __slots__ = ("_user",)
+
+    def __init__(self, whole: PostgresDatabase, user: str) -> None:
+        self.__dict__ = whole.__dict__
+        self._user = user
+
+    def _narrow(self, connection: Connection) -> None:
+        connection.exec_driver_sql("SELECT set_config('satchel.user', %(user)s, true)", {"user": self._user})
 
 
 def look(url: str) -> None:
