@@ -396,7 +396,10 @@ class _OfUser(PostgresDatabase):
         self._user = user
 
     def _narrow(self, connection: Connection) -> None:
-        connection.exec_driver_sql("SELECT set_config('satchel.user', %(user)s, true)", {"user": self._user})
+        driver: Any = (
+            connection.connection.driver_connection
+        )  # half of what SQLAlchemy takes, before each statement
+        driver.execute("SELECT set_config('satchel.user', %s, true)", (self._user,))
 
 
 def look(url: str) -> None:
