@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
+from functools import partial
 from pathlib import Path
 
 import psycopg
 import pytest
-from sqlalchemy import Connection, Table, delete, func, insert, select, update
+from sqlalchemy import Connection, Executable, Table, delete, func, insert, select, update
 
 from satchel.errors import StorageUnwritable
 from satchel.memory import Memory
 from satchel.memory.store.tables import memories, metadata, models, spaces, tags, vectors
+from satchel.models.embedding import HashingEmbedder
 from satchel.storage import Database
-from tests.memory.embedders import HashingEmbedder
 from tests.postgresql import Server, server_of
 from tests.requirements import requirement
 
@@ -44,6 +45,10 @@ async def database(url: str) -> AsyncIterator[Database]:
                 await memory.edit(first, content=f"The boat of {user} is at sea.")
                 await memory.search("boat", limit=5)
         yield database
+
+
+def run(statement: Executable, connection: Connection) -> None:
+    connection.execute(statement)
 
 
 def count(connection: Connection, table: Table) -> int:
@@ -94,11 +99,11 @@ async def test_a_change_without_a_condition_leaves_other_users_rows(database: Da
         update(tags).where(tags.c.rid == mine[0]).values(rid=bens[0]),
     ):
         with pytest.raises(StorageUnwritable, match="row-level security"):
-            await ann.write(lambda connection, refused=refused: connection.execute(refused))
-    await ann.write(lambda connection: connection.execute(update(memories).values(content="Nothing.")))
+            await ann.write(partial(run, refused))
+    await ann.write(partial(run, update(memories).values(content="Nothing.")))
     assert set(await ann.read(contents)) == {"Nothing."}
     for table in (tags, vectors, memories, spaces):
-        await ann.write(lambda connection, table=table: connection.execute(delete(table)))
+        await ann.write(partial(run, delete(table)))
     assert await database.of("ben").read(contents) == before
     assert await database.read(lambda connection: count(connection, memories)) == len(before)
 

@@ -19,9 +19,9 @@ from satchel.cli.opening import opened, tell_choice
 from satchel.cli.output import is_terminal, tell
 from satchel.cli.settings import read_settings
 from satchel.config import Settings
-from satchel.errors import StorageError, StorageUnwritable
+from satchel.errors import StorageUnwritable
 from satchel.runtime.person_homes import has_people
-from satchel.runtime.serving import Serving, await_database, login_link, serving
+from satchel.runtime.serving import Serving, await_database, login_link, require_database, serving
 
 
 @click.command()
@@ -66,7 +66,6 @@ def serve(
         # FastAPI and uvicorn are imported only here.
         from satchel.server.listening import FrontDoorSocket, serve_people  # noqa: PLC0415
         from satchel.server.listening import serve as serve_http  # noqa: PLC0415
-        from satchel.storage import is_server  # noqa: PLC0415
 
         await await_database(settings, tell)
         if fd is None and has_people(settings):
@@ -78,10 +77,7 @@ def serve(
             else FrontDoorSocket(socket.socket(fileno=fd), sys.stdin.readline().strip(), url)
         )
         async with opened(settings) as satchel, anyio.create_task_group() as group:
-            if is_server(settings.database_location) and not satchel.sessions.is_shared:
-                raise StorageError(
-                    "A server doesn't go on without its database; what is wrong is said above."
-                )
+            require_database(settings, satchel.sessions)
             if given is not None:
                 group.start_soon(_end_with_stdin)
             await tell_choice(satchel)

@@ -13,10 +13,26 @@ down_revision = "0025_several_servers"
 branch_labels = None
 depends_on = None
 
-_OF_SPACE = ("memories", "memory_changes", "memory_distill_windows", "memory_earlier_words", "memory_pages")
-_OF_SPACE += ("memory_tombstones", "memory_usage")
-_OF_MEMORY = ("memory_cue_vectors", "memory_cues", "memory_distilled", "memory_readings", "memory_statements")
-_OF_MEMORY += ("memory_tags", "memory_uses", "memory_vectors", "memory_words")
+_OF_SPACE = (
+    "memories",
+    "memory_changes",
+    "memory_distill_windows",
+    "memory_earlier_words",
+    "memory_pages",
+    "memory_tombstones",
+    "memory_usage",
+)
+_OF_MEMORY = (
+    "memory_cue_vectors",
+    "memory_cues",
+    "memory_distilled",
+    "memory_readings",
+    "memory_statements",
+    "memory_tags",
+    "memory_uses",
+    "memory_vectors",
+    "memory_words",
+)
 
 
 def upgrade() -> None:
