@@ -11,7 +11,7 @@ from satchel.memory.store.tables import metadata
 from satchel.runtime import shared_browsers as browsers
 from satchel.sessions import tables as sessions
 from satchel.storage import HEAD, migrate, sqlite
-from satchel.storage.dialect import create_statements
+from satchel.storage.dialect import create_statements, policy_statements
 from satchel.storage.schema import NEWEST
 
 NEWEST_POSTGRESQL = NEWEST.with_name("newest_postgresql.sql")
@@ -45,7 +45,7 @@ def newest_postgresql() -> str:
         for some in (metadata, sessions.rows, sessions.metadata, browsers.rows)
         for each in create_statements(some)
     ]
-    return ";\n\n".join([*tables, *sessions.SERVER_ONLY]) + ";\n"
+    return ";\n\n".join([*tables, *sessions.SERVER_ONLY, *policy_statements(metadata)]) + ";\n"
 
 
 if __name__ == "__main__":

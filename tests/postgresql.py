@@ -40,11 +40,11 @@ class Server:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def url(self, schema: str) -> str:
-        """Where a test's own schema is; it is created if it isn't there."""
+    def url(self, schema: str, *, role: str = "satchel") -> str:
+        """Where a test's own schema is; it is created if it isn't there. `satchel` is a superuser, `ordinary` isn't."""
         with psycopg.connect(self._url, autocommit=True) as connection:
-            connection.execute(f'CREATE SCHEMA IF NOT EXISTS "{schema}"'.encode())
-        return f"{self._url}&options=-csearch_path%3D{schema}"
+            connection.execute(f'CREATE SCHEMA IF NOT EXISTS "{schema}" AUTHORIZATION {role}'.encode())
+        return f"{self._url.replace('satchel@', f'{role}@')}&options=-csearch_path%3D{schema}"
 
     def database(self, name: str) -> str:
         """Where a test's own database is, which is created: a transaction that another test has open keeps the deleted
@@ -146,7 +146,8 @@ def _start(programs: Path, run: int) -> Path:
     )
     for _ in range(600):
         try:
-            psycopg.connect(f"postgresql://satchel@/postgres?host={folder}").close()
+            with psycopg.connect(f"postgresql://satchel@/postgres?host={folder}") as connection:
+                connection.execute("CREATE ROLE ordinary LOGIN")
         except psycopg.OperationalError:
             time.sleep(0.1)  # until its socket is there
         else:

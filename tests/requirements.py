@@ -809,6 +809,7 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(22, "storage:postgres:transactions", "DESIGN 9", "On a server, too, one writes at a time, and a reader sees one moment."),
     built(22, "storage:postgres:lost", "issue 22", "A lost connection is made again, and a change whose fate is unknown is not repeated."),
     built(22, "storage:postgres:errors", "issue 22", "A server that can't be used is named without its password, and conversations go on."),
+    built(22, "storage:postgres:rows-of-a-user", "issue 22 §2", "A transaction for one user of a database on a server neither reads nor changes rows of another, whatever its statement says."),
     built(22, "storage:postgres:one-home", "issue 22", "A database on a server is the memory of one home."),
     built(22, "storage:postgres:forget", "issue 22", "Forgotten words are in no file of the server but its write-ahead log."),
     built(22, "storage:postgres:moving", "issue 22", "Memories and conversations move to a server and back, row by row, and a move that is killed goes on."),

@@ -10,12 +10,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 import anyio
+import psycopg
 import pytest
+from sqlalchemy.engine import make_url
 
 from satchel.runtime.endpoints import greet
 from tests.cli.conftest import Run, serving
 from tests.cli.programs import calls, scripted, speaks
 from tests.models.loopback import Answer, Asked, Loopback, as_json
+from tests.postgresql import server_of
 from tests.requirements import requirement
 
 SHELLFISH = "My sister Mara is allergic to shellfish."
@@ -507,3 +510,44 @@ def test_a_server_ends_if_its_database_stays_away(run: Run, monkeypatch: pytest.
     assert "Waiting for it, for 1 s at most." in waits
     assert "can't be reached" in ends
     assert "listens" not in ended.err
+
+
+@requirement("storage:postgres:errors")
+@pytest.mark.parametrize(
+    ("user", "says"),
+    [
+        ("satchel_locked", "authentication failed"),  # whose password is another one
+        ("satchel_unknown", "does not exist"),
+        ("satchel_guest", "permission denied"),  # who may not make tables
+    ],
+)
+def test_a_server_ends_if_its_database_does_not_let_it_in(
+    run: Run, user: str, says: str, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    server = server_of(tmp_path_factory)
+    schema = server.schema_for(tmp_path)
+    address = server.url(schema)
+    with psycopg.connect(address, autocommit=True) as admin:
+        if user != "satchel_unknown":
+            admin.execute(f"CREATE ROLE {user} LOGIN PASSWORD 'right'".encode())
+            admin.execute(f"GRANT USAGE ON SCHEMA {schema} TO {user}".encode())
+        if user == "satchel_locked":
+            rules = server.folder / "data" / "pg_hba.conf"
+            rules.write_text(f"local all {user} scram-sha-256\n{rules.read_text()}")
+            admin.execute("SELECT pg_reload_conf()")
+    url = make_url(address).set(username=user, password="hunter2")
+    try:
+        ended = run(
+            "serve", "--port", "0", environ={"SATCHEL_DATABASE": url.render_as_string(hide_password=False)}
+        )
+    finally:
+        if user != "satchel_unknown":
+            with psycopg.connect(address, autocommit=True) as admin:
+                admin.execute(f"DROP OWNED BY {user}; DROP ROLE {user}".encode())
+    assert (ended.code, ended.out) == (1, "")
+    assert says in ended.err
+    assert "Waiting" not in ended.err
+    assert "listens" not in ended.err
+    assert "hunter2" not in ended.err + "".join(
+        each.read_text(errors="replace") for each in tmp_path.rglob("*") if each.is_file()
+    )

@@ -34,7 +34,7 @@ def database_kind(
         async def on_server(where: str | Path, **options: Any) -> AsyncIterator[Database]:
             is_in_memory = where == ":memory:"
             schema = f"t_{uuid4().hex}" if is_in_memory else server.schema_for(where)
-            async with opened(server.url(schema), **options) as database:
+            async with opened(server.url(schema, role="ordinary"), **options) as database:
                 if is_in_memory:
                     database.place = ":memory:"
                 yield database

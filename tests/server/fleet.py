@@ -371,7 +371,11 @@ class CommandLine:
                 group=uid,
                 extra_groups=(),
             )
-            out, _ = self.process.communicate(timeout=_LIMIT_S)
+            try:
+                out, _ = self.process.communicate(timeout=_LIMIT_S)
+            except subprocess.TimeoutExpired:  # where the machine is busy with starting everybody
+                self.process.kill()
+                out, _ = self.process.communicate()
             if not self.process.returncode:
                 one.answer = out.strip()
             else:

@@ -214,7 +214,7 @@ async def test_a_transaction_that_still_sees_the_words_is_told_and_the_scrub_is_
             for begin in begins:
                 reader.execute(begin.encode())
             assert not (await memory.forget([id])).log_emptied
-            (warning,) = (await memory._space.backend.doctor()).warnings
+            warning, _ = (await memory._space.backend.doctor()).warnings
             assert "started again" in warning
         assert server.has(word)
     monkeypatch.undo()

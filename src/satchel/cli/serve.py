@@ -19,9 +19,9 @@ from satchel.cli.opening import opened, tell_choice
 from satchel.cli.output import is_terminal, tell
 from satchel.cli.settings import read_settings
 from satchel.config import Settings
-from satchel.errors import StorageUnreachable, StorageUnwritable
+from satchel.errors import StorageUnwritable
 from satchel.runtime.person_homes import has_people
-from satchel.runtime.serving import Serving, await_database, login_link, serving
+from satchel.runtime.serving import Serving, await_database, login_link, require_database, serving
 
 
 @click.command()
@@ -77,9 +77,8 @@ def serve(
             else FrontDoorSocket(socket.socket(fileno=fd), sys.stdin.readline().strip(), url)
         )
         async with opened(settings) as satchel, anyio.create_task_group() as group:
+            require_database(settings, satchel.sessions)
             if given is not None:
-                if settings.database and not satchel.sessions.is_shared:
-                    raise StorageUnreachable("The database is away. The front door starts this again.")
                 group.start_soon(_end_with_stdin)
             await tell_choice(satchel)
             left = await serve_http(

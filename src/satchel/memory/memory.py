@@ -189,11 +189,10 @@ class Memory:
                 if isinstance(where, Database)
                 else await stack.enter_async_context(Database.open(where, clock=clock))
             )
-            number = await database.read(lambda connection: repository.find_space(connection, user, scope))
+            own = database.of(user)
+            number = await own.read(lambda connection: repository.find_space(connection, user, scope))
             if number is None:
-                number = await database.write(
-                    lambda connection: repository.open_space(connection, user, scope)
-                )
+                number = await own.write(lambda connection: repository.open_space(connection, user, scope))
             claims = Claims(database, clock)
             dense = None
             if embedder != "none":
@@ -208,7 +207,7 @@ class Memory:
             await _bring_up_to_date(database, hasher)
             thread = OneThread("satchel-memory")
             stack.callback(thread.close)
-            candidates = Candidates(database, number, thread, dense)
+            candidates = Candidates(own, number, thread, dense)
             stack.callback(candidates.close)
             if database.is_scrub_due:
                 await database.scrub()
@@ -216,7 +215,7 @@ class Memory:
                 id=number,
                 user=user,
                 scope=scope,
-                backend=database,
+                backend=own,
                 claims=claims,
                 candidates=candidates,
                 dense=dense,

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from satchel.config.home import ensure_home, locked_folder, replace_file
 from satchel.config.locks import FileLock, held
-from satchel.errors import ConfigError, SatchelError, StorageUnreachable, StorageUnwritable, UsageError
+from satchel.errors import ConfigError, StorageError, StorageUnreachable, StorageUnwritable, UsageError
 from satchel.version import __version__
 
 if TYPE_CHECKING:
     from satchel.config import Settings
+    from satchel.sessions.store import SessionStore
 
 TOKEN_FILE = "token"
 SERVE_FILE = "serve.json"
@@ -124,6 +125,7 @@ async def await_database(settings: Settings, tell: Callable[[str], None]) -> Non
 
     Raises:
         StorageUnreachable: It is still away.
+        ConfigError, StorageError: It can't be used.
     """
     # Hooks of other agents load this module, and need neither.
     import anyio.to_thread  # noqa: PLC0415
@@ -145,11 +147,21 @@ async def await_database(settings: Settings, tell: Callable[[str], None]) -> Non
                     said = str(error)
                     tell(f"{said} Waiting for it, for {_AWAY_S:g} s at most.")
                 await anyio.sleep(_LOOK_S)
-            except SatchelError:
-                return  # which opening it says
             else:
                 return
     raise StorageUnreachable(said or f"The database didn't answer within {_AWAY_S:g} s.")
+
+
+def require_database(settings: Settings, sessions: SessionStore) -> None:
+    """Refuse to serve with files in place of a database on a server; notices say why it can't be used.
+
+    Raises:
+        StorageError: The conversations are not there.
+    """
+    from satchel.storage import is_server  # noqa: PLC0415 - hooks of other agents don't need it
+
+    if is_server(settings.database_location) and not sessions.is_shared:
+        raise StorageError("A server doesn't go on without its database; what is wrong is said above.")
 
 
 def serving(home: Path, *, file: str = SERVE_FILE) -> Serving | None:

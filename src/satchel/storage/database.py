@@ -107,6 +107,13 @@ class Database(ABC):
         """Its file; None if it is in memory or on a server."""
         return None
 
+    def of(self, user: str) -> Database:
+        """The same database, whose transactions see and change only rows of this user, where a server can keep users
+        apart. It is closed with this one.
+        """
+        del user
+        return self
+
     @classmethod
     @asynccontextmanager
     async def open(

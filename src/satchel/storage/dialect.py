@@ -46,7 +46,7 @@ class _Compiler(PGCompiler_psycopg):
         if kind is None or isinstance(kind, NullType):
             return elements
         kind_text = self.dialect.type_compiler_instance.process(kind).removesuffix(' COLLATE "C"')
-        return f"(SELECT CAST(value AS {kind_text}) AS value FROM {elements})"  # noqa: S608 - a type's name, and a bound value
+        return f"(SELECT CAST(value AS {kind_text}) AS value FROM {elements} OFFSET 0)"  # noqa: S608 - a type's name, and a bound value
 
     def visit_group_concat_func(self, function: Any, **kw: Any) -> str:
         text, mark = function.clauses
@@ -136,3 +136,31 @@ def create_statements(metadata: MetaData) -> list[str]:
             without = ", ".join(f'ALTER COLUMN "{name}" SET STATISTICS 0' for name in words)
             found.append(f"ALTER TABLE {table.name} {without}")
     return ["\n".join(line.rstrip() for line in each.splitlines()) for each in found]
+
+
+def policy_statements(metadata: MetaData) -> list[str]:
+    """The statements that show a transaction only the rows of the user whom the setting `satchel.user` names; all rows
+    without that setting. A user's rows are those with the `user_id`, and those that refer to one of them.
+    """
+    found: list[str] = []
+    owned: set[str] = set()
+    for table in metadata.sorted_tables:
+        if "user_id" in table.columns:
+            rules = ["user_id = coalesce(nullif(current_setting('satchel.user', true), ''), user_id)"]
+        else:
+            rules = [
+                f"EXISTS (SELECT FROM {key.referred_table.name} owner WHERE "
+                + " AND ".join(
+                    f"owner.{one.column.name} = {table.name}.{one.parent.name}" for one in key.elements
+                )
+                + ")"
+                for key in sorted(table.foreign_key_constraints, key=lambda each: str(each.name))
+                if key.referred_table.name in owned
+            ]
+        if rules:
+            owned.add(table.name)
+            found += [
+                f"ALTER TABLE {table.name} ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY",
+                f"CREATE POLICY of_user ON {table.name} USING ({' AND '.join(rules)})",
+            ]
+    return found

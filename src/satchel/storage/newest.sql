@@ -517,4 +517,4 @@ CREATE INDEX ix_memories_discretion ON memories (space_id) WHERE discretion <> '
 
 CREATE INDEX ix_memory_statements_every ON memory_statements (space_id, every) WHERE every IS NOT NULL;
 
-INSERT INTO alembic_version VALUES ('0025_several_servers');
+INSERT INTO alembic_version VALUES ('0026_row_security');

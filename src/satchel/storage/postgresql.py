@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import math
+import re
 import secrets
 import time
 from collections.abc import Awaitable, Callable
@@ -62,6 +63,12 @@ _PAUSE_S = (0.05, 1.0)
 """Between two attempts: at first, and at most."""
 _LOST = ("08", "57P01", "57P02", "57P03")
 """SQLSTATE: the connection, or the server, went away."""
+_REFUSED = re.compile(
+    "authentication failed|no password supplied|does not exist|not permitted to log in|permission denied|no pg_hba"
+)
+"""What the server says to one that it doesn't let in: the driver has no code of it. In another language than English,
+it is taken for a server that is away.
+"""
 _WAITED = ("55P03", "57014", "40P01")
 _READ_ONLY = ("25006", "42501", "53100")
 
@@ -107,6 +114,13 @@ class PostgresDatabase(Database):
         return True
 
     # Who uses it.
+
+    def of(self, user: str) -> Database:
+        """See `Database.of`."""
+        return _OfUser(self, user)
+
+    def _narrow(self, connection: Connection) -> None:
+        """Begin a transaction that sees the rows of all users."""
 
     async def bind(self, mark: str) -> None:
         """Refuse a database that another home uses. The first home that opens it becomes its own.
@@ -203,6 +217,7 @@ class PostgresDatabase(Database):
         connection = self._connection(writes=False)
         try:
             with connection.begin():
+                self._narrow(connection)
                 return function(connection)
         except self._errors as error:
             if _is_lost(error):
@@ -219,6 +234,7 @@ class PostgresDatabase(Database):
                     with connection.begin():
                         left_s = min(deadline, self._give_up_at) - time.monotonic()
                         self._lock(connection, max(1, round(left_s * 1000)))
+                        self._narrow(connection)
                         has_begun = True
                         return function(connection)
                 except self._errors as error:
@@ -318,6 +334,14 @@ class PostgresDatabase(Database):
                     "Deleted words may still be in the server's files, because the tables could not be written anew "
                     "when they were deleted. It is done when Satchel is started again."
                 )
+            role, is_above = run(
+                "SELECT rolname, rolsuper OR rolbypassrls FROM pg_roles WHERE rolname = current_user"
+            ).one()
+            if is_above:
+                warnings.append(
+                    f"The role {role} is a superuser, or has BYPASSRLS, so row-level security doesn't hold it. Use a "
+                    "role without either; docs/guides/postgresql.md says how to make one."
+                )
             bytes = run(
                 "SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0) FROM pg_class c "
                 "WHERE c.relkind = 'r' AND c.relnamespace = current_schema()::regnamespace"
@@ -355,7 +379,27 @@ class PostgresDatabase(Database):
                 f"The database {self.place} can't be reached ({words}). Check that the server runs. What was not "
                 "acknowledged may have to be repeated."
             )
+        if not code and isinstance(_original(error), psycopg.OperationalError):
+            return StorageError(
+                f"The database {self.place} refused the connection ({words}). Check its user, password and name."
+            )
         return StorageError(f"The database {self.place} refused a statement: {words}.")
+
+
+class _OfUser(PostgresDatabase):
+    """What `PostgresDatabase.of` returns: all that it has is that database's, but the user."""
+
+    __slots__ = ("_user",)
+
+    def __init__(self, whole: PostgresDatabase, user: str) -> None:
+        self.__dict__ = whole.__dict__
+        self._user = user
+
+    def _narrow(self, connection: Connection) -> None:
+        driver: Any = (
+            connection.connection.driver_connection
+        )  # half of what SQLAlchemy takes, before each statement
+        driver.execute("SELECT set_config('satchel.user', %s, true)", (self._user,))
 
 
 def look(url: str) -> None:
@@ -390,20 +434,24 @@ def _engine(address: URL) -> Engine:
     return engine
 
 
+def _original(error: BaseException) -> BaseException | None:
+    return error.orig if isinstance(error, DBAPIError) else error
+
+
 def _code(error: BaseException) -> str:
-    original = error.orig if isinstance(error, DBAPIError) else error
-    return getattr(original, "sqlstate", None) or ""
+    return getattr(_original(error), "sqlstate", None) or ""
 
 
 def _is_lost(error: BaseException) -> bool:
-    original = error.orig if isinstance(error, DBAPIError) else error
-    code = _code(error)
-    # A connection that was cut has no code of the server's.
-    return code.startswith(_LOST) if code else isinstance(original, psycopg.OperationalError)
+    if code := _code(error):
+        return code.startswith(_LOST)
+    # A connection that was cut, or never made, has no code of the server's.
+    original = _original(error)
+    return isinstance(original, psycopg.OperationalError) and not _REFUSED.search(str(original))
 
 
 def _first_line(error: BaseException) -> str:
-    original = error.orig if isinstance(error, DBAPIError) else error
+    original = _original(error)
     diagnosis = getattr(original, "diag", None)
     primary = getattr(diagnosis, "message_primary", None)
     return str(primary or str(original).strip().partition("\n")[0]).rstrip(".")

@@ -33,6 +33,7 @@ REVISIONS: tuple[str, ...] = (
     "0023_conversation_files",
     "0024_handover",
     "0025_several_servers",
+    "0026_row_security",
 )
 """Every migration in `migrations/versions`, in the order in which they are applied. Add new ones at the end.
 

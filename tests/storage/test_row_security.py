@@ -1,0 +1,145 @@
+"""Row-level security: what a transaction for one user reads and changes without a condition, as an ordinary role."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from functools import partial
+from pathlib import Path
+
+import psycopg
+import pytest
+from sqlalchemy import Connection, Executable, Table, delete, func, insert, select, update
+
+from satchel.errors import StorageUnwritable
+from satchel.memory import Memory
+from satchel.memory.store.tables import memories, metadata, models, spaces, tags, vectors
+from satchel.models.embedding import HashingEmbedder
+from satchel.storage import Database
+from tests.postgresql import Server, server_of
+from tests.requirements import requirement
+
+pytestmark = pytest.mark.anyio
+
+OF_NOBODY = {"embedding_models", "memory_claims"}
+"""Tables that all users of a database share: names of models, and which process is at work."""
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Server:
+    return server_of(tmp_path_factory)
+
+
+@pytest.fixture
+def url(server: Server, tmp_path: Path) -> str:
+    return server.url(server.schema_for(tmp_path), role="ordinary")
+
+
+@pytest.fixture
+async def database(url: str) -> AsyncIterator[Database]:
+    """Memories of Ann and of Ben, with vectors."""
+    async with Database.open(url) as database:
+        for user in ("ann", "ben"):
+            async with Memory.open(database, embedder=HashingEmbedder(), user=user) as memory:
+                first = await memory.add(f"The boat of {user} is in the harbour.", tags=[user])
+                await memory.add(f"The boat of {user} is green.", tags=[user])
+                await memory.edit(first, content=f"The boat of {user} is at sea.")
+                await memory.search("boat", limit=5)
+        yield database
+
+
+def run(statement: Executable, connection: Connection) -> None:
+    connection.execute(statement)
+
+
+def count(connection: Connection, table: Table) -> int:
+    return int(connection.execute(select(func.count()).select_from(table)).scalar_one())
+
+
+@requirement("storage:postgres:rows-of-a-user")
+async def test_a_query_without_a_condition_finds_only_rows_of_its_user(database: Database) -> None:
+    def counts(connection: Connection) -> dict[str, int]:
+        return {table.name: count(connection, table) for table in metadata.sorted_tables}
+
+    everything = await database.read(counts)
+    assert {spaces.name, memories.name, tags.name, vectors.name} <= {
+        n for n, rows in everything.items() if rows
+    }
+    for user in ("ann", "ben"):
+        own = await database.of(user).read(counts)
+        shared = OF_NOBODY & set(everything)
+        assert own == {name: rows if name in shared else rows // 2 for name, rows in everything.items()}
+        said = await database.of(user).read(
+            lambda connection: connection.execute(select(tags.c.tag)).scalars().all()
+        )
+        assert set(said) == {user}
+    stranger = await database.of("eve").read(counts)
+    assert {name for name, rows in stranger.items() if rows} <= OF_NOBODY
+    assert await database.read(counts) == everything
+
+
+@requirement("storage:postgres:rows-of-a-user")
+async def test_a_change_without_a_condition_leaves_other_users_rows(database: Database) -> None:
+    ann = database.of("ann")
+    bens = await database.of("ben").read(
+        lambda connection: connection.execute(select(memories.c.rid)).scalars().all()
+    )
+    space = await database.of("ben").read(
+        lambda connection: connection.execute(select(spaces.c.id)).scalar_one()
+    )
+    mine = await ann.read(lambda connection: connection.execute(select(memories.c.rid)).scalars().all())
+
+    def contents(connection: Connection) -> Sequence[str]:
+        return connection.execute(select(memories.c.content).order_by(memories.c.rid)).scalars().all()
+
+    before = await database.of("ben").read(contents)
+    for refused in (
+        insert(tags).values(rid=bens[0], tag="hers", position=9),
+        insert(spaces).values(user_id="ben", scope="hers", changed=0),
+        update(memories).values(space_id=space),
+        update(tags).where(tags.c.rid == mine[0]).values(rid=bens[0]),
+    ):
+        with pytest.raises(StorageUnwritable, match="row-level security"):
+            await ann.write(partial(run, refused))
+    await ann.write(partial(run, update(memories).values(content="Nothing.")))
+    assert set(await ann.read(contents)) == {"Nothing."}
+    for table in (tags, vectors, memories, spaces):
+        await ann.write(partial(run, delete(table)))
+    assert await database.of("ben").read(contents) == before
+    assert await database.read(lambda connection: count(connection, memories)) == len(before)
+
+
+@requirement("storage:postgres:rows-of-a-user")
+async def test_every_table_of_memory_is_secured_also_after_an_upgrade(url: str) -> None:
+    def secured() -> dict[str, tuple[object, ...]]:
+        with psycopg.connect(url) as connection:
+            rows = connection.execute(
+                "SELECT relname, relrowsecurity, relforcerowsecurity, polcmd, pg_get_expr(polqual, oid) "
+                "FROM (SELECT c.*, p.polcmd, p.polqual FROM pg_class c JOIN pg_policy p ON p.polrelid = c.oid) found "
+                "WHERE relnamespace = current_schema()::regnamespace"
+            ).fetchall()
+        return {name: tuple(rest) for name, *rest in rows}
+
+    async with Database.open(url):
+        new = secured()
+    assert set(new) == {table.name for table in metadata.sorted_tables} - OF_NOBODY
+    assert models.name in OF_NOBODY
+    assert {each[:3] for each in new.values()} == {(True, True, "*")}
+    with psycopg.connect(url) as connection:
+        for table in new:
+            connection.execute(f"DROP POLICY of_user ON {table}".encode())
+            connection.execute(
+                f"ALTER TABLE {table} DISABLE ROW LEVEL SECURITY, NO FORCE ROW LEVEL SECURITY".encode()
+            )
+        connection.execute("UPDATE alembic_version SET version_num = '0025_several_servers'")
+    assert not secured()
+    async with Database.open(url):
+        assert secured() == new
+
+
+@requirement("storage:postgres:rows-of-a-user")
+async def test_doctor_names_a_role_that_row_level_security_does_not_hold(server: Server, url: str) -> None:
+    async with Database.open(url) as database:
+        assert not (await database.doctor()).warnings
+    async with Database.open(url.replace("ordinary@", "satchel@")) as database:
+        (warning,) = (await database.doctor()).warnings
+        assert "satchel is a superuser" in warning
