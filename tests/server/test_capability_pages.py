@@ -232,6 +232,18 @@ def test_versions_are_compared_tested_activated_and_rolled_back(world: World, cl
 
 
 @requirement("web-pages:capabilities")
+def test_of_a_skill_that_is_removed_the_page_counts_how_often_it_was_read(
+    world: World, client: httpx2.Client
+) -> None:
+    changes = {"code": "", "input_schema": {}, "cases": "", "is_skill": True, "document": "- Be short."}
+    world.call(partial(register, world, "brief_notes", **changes))
+    assert world.satchel.capabilities is not None
+    world.call(partial(world.satchel.capabilities.catalogue.note_read, "brief_notes"))
+    page = words_of(open_page(client, "/capabilities/brief_notes/remove"))
+    assert "The records of 1 reading, and" in page
+
+
+@requirement("web-pages:capabilities")
 def test_what_a_capability_wants_to_reach_is_approved_by_the_version_that_was_shown(
     world: World, client: httpx2.Client
 ) -> None:

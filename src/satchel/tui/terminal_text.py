@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from satchel.events import AskedCall
+from satchel.events import AskedCall, QuestionAnswered
 from satchel.runtime import lines
 from satchel.runtime.lines import counted
 from satchel.runtime.tool_display import display_of
@@ -15,6 +15,12 @@ from satchel.tools.display import Line
 from satchel.tools.visible import visible
 from satchel.tui.plain_text import plain
 
+_SAID_OF = {
+    "no": "refused",
+    "once": "allowed once",
+    "session": "allowed for this conversation",
+    "always": "always allowed",
+}
 _LINE = 100
 _MOST_SHOWN = 20_000
 """The most characters of a text that are shown. Nobody reads a longer one before deciding."""
@@ -35,6 +41,15 @@ def notice_text(part: str, text: str) -> str:
     """
     first, gap, rest = text.partition("\n\n") if part == "capabilities" else (text, "", "")
     return f"{one_line(first, 1000)}{gap}{rest}"
+
+
+def outcome_of(event: QuestionAnswered, *, own: str = "") -> str:
+    """What was decided, and by which client, unless that is `own`."""
+    if event.consents:
+        outcome = ", ".join(dict.fromkeys(_SAID_OF[consent.consent] for consent in event.consents))
+    else:
+        outcome = "answered" if event.text is not None else "declined" if event.by else "withdrawn"
+    return f"{outcome} by {one_line(event.by, 40)}" if event.by and event.by != own else outcome
 
 
 def call_lines(call: AskedCall) -> tuple[list[str], tuple[Line, ...]]:
