@@ -72,7 +72,7 @@ from satchel.tui.parts import (
     question_text,
 )
 from satchel.tui.plain_text import plain
-from satchel.tui.terminal_text import notice_text, one_line, outcome_of
+from satchel.tui.terminal_text import how_to_answer, notice_text, one_line, outcome_of
 from satchel.version import __version__
 
 _PAINT_S: Final = 0.05
@@ -460,8 +460,7 @@ class ConversationScreen(App[int]):
         name = one_line(event.capability)
         match event.kind:
             case "question":
-                text = question_text(event.text, event.options, who=name)
-                text.append("\n/skip leaves it to the Builder.", style="dim")
+                text = question_text(event.text, event.options, who=name, how=how_to_answer(event))
                 await self._wait(self._turn if self._turn is not None else self._conversation, text)
             case "answer":
                 self._settle_waiting()
