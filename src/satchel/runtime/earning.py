@@ -432,7 +432,7 @@ class Earning:
         text = (
             f"You have had this done {len(times)} times{_such_as(times)}. Shall I make a tool of it, {wanted.name}? "
             f"{wanted.description}{f' Each time it would save about {saved}.' if saved else ''} It is used only if it "
-            "gives again what came out then."
+            "gives the same results as those times."
         )
         await self._builds.propose(
             wanted,
