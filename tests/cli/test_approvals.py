@@ -2,11 +2,46 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import anyio
 import pytest
 
-from satchel.cli.approvals import read_answer
-from satchel.events import AskedCall
+from satchel.cli.approvals import TerminalAnswers, read_answer
+from satchel.events import AskedCall, CallConsent, QuestionAnswered, QuestionAsked
 from satchel.tui.terminal_text import call_lines, input_lines
+
+
+class Waits:
+    """A reader at whose question nobody types anything, and the view above it."""
+
+    def __init__(self) -> None:
+        self.is_asked = anyio.Event()
+        self.notes: list[str] = []
+
+    async def ask(self, _prompt: str) -> str:
+        self.is_asked.set()
+        await anyio.sleep_forever()
+        return ""
+
+    def drop_typed_ahead(self) -> None:
+        pass
+
+    def note(self, text: str, *_styles: str, **_more: bool) -> None:
+        self.notes.append(text)
+
+
+@pytest.mark.anyio
+async def test_who_is_asked_reads_what_another_client_decided() -> None:
+    waits: Any = Waits()
+    answers = TerminalAnswers(waits, waits, interrupt=lambda: None)
+    calls = (AskedCall(call_id="c1", tool="bash", input={"command": "ls"}, key="ls", rules=("bash(ls)",)),)
+    async with anyio.create_task_group() as group:
+        group.start_soon(answers.ask, waits, QuestionAsked(id="q", turn=1, kind="permission", calls=calls))
+        await waits.is_asked.wait()
+        consents = (CallConsent(call_id="c1", consent="session"),)
+        answers.withdraw(QuestionAnswered(id="q", consents=consents, by="the web page"))
+    assert waits.notes[-1] == "(allowed for this conversation by the web page)"
 
 
 @pytest.mark.parametrize(

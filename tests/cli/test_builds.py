@@ -104,6 +104,7 @@ def test_an_answer_to_a_build_whose_worker_was_killed_starts_another_one(tmp_pat
     ):
         screen.say("Make yourself a tool that greets cities.")
         screen.see("1. Hello")
+        screen.see("Type a number, or /answer and your own words. /skip leaves it to the Builder.")
         os.kill(int((home / "locks" / "worker").read_text()), signal.SIGKILL)
         screen.type("1", ENTER)
         screen.see("greet is ready")
@@ -146,6 +147,7 @@ def test_ask_asks_again_after_what_is_neither_yes_nor_no(tmp_path: Path) -> None
         ) as screen,
     ):
         screen.see("greet asks: Do you allow this")
+        screen.see("Answer yes or no. The build waits for it.")
         screen.answer("answer?", "sure, but only today")
         screen.see("Nothing was decided. Answer yes or no to: Do you allow this")
         screen.answer("answer?", "no")

@@ -147,6 +147,49 @@ async def test_ask_ends_while_a_process_of_its_own_extracts_the_facts(tmp_path: 
         assert "The user's cat is called Mimi." in (await run("memory", "page")).out
 
 
+@requirement("capabilities:earned")
+async def test_what_was_asked_for_three_times_is_proposed_where_nothing_but_ask_runs(tmp_path: Path) -> None:
+    km = {"12": "19.31", "30": "48.28", "5": "8.05"}
+    proposal = {
+        "worth": True,
+        "name": "miles_to_km",
+        "description": "Convert miles to kilometres.",
+        "input_schema": {
+            "type": "object",
+            "properties": {"miles": {"type": "number"}},
+            "required": ["miles"],
+        },
+        "uses": [
+            {"time": time, "input": {"miles": int(miles)}, "result": result}
+            for time, (miles, result) in enumerate(km.items(), 1)
+        ],
+    }
+
+    def answer(asked: Asked) -> Answer:
+        if asked.path.endswith("/models"):
+            return as_json({"data": [{"id": "m-1"}]})
+        if "had something done several times" in str(asked.body["messages"][0]["content"]):
+            return speaks(json.dumps(proposal))
+        miles = str(asked.body["messages"][-1]["content"]).split()[1]
+        return speaks(f"{miles} miles are {km.get(miles, '?')} km.")
+
+    environ = {**WORKS, "SATCHEL_MEMORY_DISTILL": "off"}
+    async with loopback(answer) as server:
+        worker = Worker(tmp_path / "home")
+
+        async def run(*arguments: str) -> Ran:
+            return await satchel(tmp_path, *arguments, server=server, environ=environ)
+
+        with anyio.fail_after(280):
+            for miles in km:
+                assert (await run("ask", f"Convert {miles} miles to kilometres.")).code == 0
+                await worker.ended()
+            await run("memory", "work")
+            listed = await run("capability", "list")
+        assert listed.out.split()[:2] == ["miles_to_km", "waiting"]
+        assert "You have had this done 3 times" in listed.err
+
+
 @requirement("memory:worker:silent")
 @pytest.mark.parametrize("how", [("ask", "My cat is called Mimi."), ("chat", "--plain")])
 async def test_what_was_said_in_a_short_conversation_is_known_in_the_next(

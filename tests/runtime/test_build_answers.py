@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from satchel.runtime.build_answers import Heard, hear_line
 from satchel.runtime.commands import CommandContext, CommandResult, find_command, run_command
 from satchel.runtime.session_state import SessionState, state_of
 from satchel.sandbox.detached import work_lock
+from tests.capabilities.world import register
 from tests.requirements import requirement
 from tests.runtime.world import opened
 
@@ -301,15 +303,54 @@ async def test_a_number_that_comes_before_any_question_is_no_message(tmp_path: P
         await session.run_turn("Build me something.")
         assert (await hear(session, "2")).is_message
         await begin(satchel, session, "greet")
-        session.build_news.ask("b-greet")
-        assert fields_from_json(SessionState, fields_to_json(state_of(session))).asked == ("b-greet",)
         early = await hear(session, "2")
+        assert fields_from_json(SessionState, fields_to_json(state_of(session))).under_way == ("b-greet",)
         assert (early.is_message, early.answered) == (False, None)
         assert early.note.startswith("What is being built has not asked you anything yet.")
         assert (await hear(session, "The second one, please.")).is_message
         await ask(satchel, session, "greet", "q1", "Celsius", "Fahrenheit")
         assert (await hear(session, "2")).answered is not None
         assert await answer_to(satchel, "greet", "q1") == "Fahrenheit"
+
+
+@requirement("builder:late")
+async def test_so_does_one_after_a_change_that_the_user_wished_for_by_a_command(tmp_path: Path) -> None:
+    async with opened(tmp_path, ScriptedModel(lambda _: "Fine."), builder__model="scripted:other") as satchel:
+        session = await satchel.session()
+        await session.run_turn("Build me something.")
+        assert satchel.builds is not None
+        await register(satchel.builds.catalogue)
+        session.build_news.begin_turn("")  # the model has used it of its own accord
+        assert (await hear(session, "1")).is_message
+        await command(satchel, session, "/capability change greet It should shout.")
+        early = await hear(session, "1")
+        assert (early.is_message, early.note.split(".")[0]) == (
+            False, "What is being built has not asked you anything yet",
+        )  # fmt: skip
+        (build,) = await satchel.builds.queue.open_builds()
+        payload = {"text": "How loud?", "options": ("loud", "louder")}
+        await satchel.builds.queue.tell(build.id, id="q1", type="question", payload=payload)
+        await heard_of(session, "question", "q1")
+        assert (await hear(session, "2")).answered is not None
+        await satchel.builds.queue.end(build.id, "active", "greet is ready.")
+        await heard_of(session, "complete", "")
+        await session.run_turn("Thanks.")
+        assert (await hear(session, "1")).is_message
+
+
+@requirement("builder:question")
+async def test_who_answers_what_somebody_else_has_answered_hears_what_was_decided(tmp_path: Path) -> None:
+    async with opens(tmp_path) as satchel:
+        session = await satchel.session()
+        await session.run_turn("Build me something.")
+        await begin(satchel, session, "greet")
+        id = consent_id("host=example.org")
+        await ask(satchel, session, "greet", id, "yes", "no")
+        await satchel.builds.answer("b-greet", id, "2", by="the web page")
+        decided = f"“What of {id}?” has been answered already by the web page: “no”."
+        for words in ("only on Sundays", "yes", None):
+            with pytest.raises(UsageError, match=re.escape(decided)):
+                await satchel.builds.answer("b-greet", id, words, by="terminal")
 
 
 @requirement("builder:late")

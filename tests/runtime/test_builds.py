@@ -343,6 +343,7 @@ async def test_the_user_approves_changes_and_rolls_back_a_capability_in_the_conv
         assert "being built" in await line("/capability change greet It should shout.")
         (build,) = [each for each in await made.queue.open_builds() if each.kind == "repair"]
         assert ("It should shout." in build.task, build.asked_by) == (True, session.id)
+        assert ("Do what the user says" in build.task, "Find the cause" in build.task) == (True, False)
         async for _ in made.follow(build.id):
             pass
         assert await line("/capability greet") == "greet  active, v2"

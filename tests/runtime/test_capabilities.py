@@ -12,6 +12,7 @@ from satchel.capabilities import Catalogue, Draft, Wanted
 from satchel.errors import NoSandbox
 from satchel.models import Call, Reply, ScriptedModel
 from satchel.runtime import Satchel
+from satchel.sessions.attachments import Uploads
 from satchel.tools import Tool, ToolContext, ToolResult, function_tool
 from satchel.tools.builtin import jobs
 from tests.capabilities.world import BY_BUILDER, GREET, cases, draft, register
@@ -216,6 +217,21 @@ async def test_a_capability_is_given_files_of_the_project_and_what_it_makes_can_
         outcome = await one.satchel.capabilities.runner.run("chart", {"tables": ["june.csv"]})
         assert (outcome.status, "named in a conversation" in outcome.error) == ("bad_input", True)
         assert one.asked == []
+
+
+@requirement("capabilities:files")
+async def test_a_file_that_the_user_attached_is_given_by_its_name(tmp_path: Path) -> None:
+    chart = Call(name="cap_chart", input={"tables": ["may.csv"]})
+    script: list[Reply | str] = [Reply(calls=[chart]), "There."]
+    async with opened(tmp_path, ScriptedModel(lambda _: script.pop(0)), agent__mode="bypass") as satchel:
+        await needs_sandbox(satchel)
+        await build(satchel, "chart", SALES)
+        session = await satchel.session()
+        now = satchel.clock.now()
+        table = Uploads(satchel.settings.home).add([b"amount\n10\n20\n"], name="may.csv", now=now)
+        running = await session.start("Chart it.", files=[table])
+        (step,) = (await running.result()).steps
+        assert step.result.startswith("30 in may.csv: chart.svg\n")
 
 
 SLOW = draft(

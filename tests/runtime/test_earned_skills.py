@@ -270,6 +270,26 @@ async def test_a_skill_that_nobody_reads_is_put_away_and_one_that_is_read_stays(
         assert "Group the changes by who" in model.read[-1].content
 
 
+@requirement("capabilities:earned:demoted")
+async def test_the_thirty_days_of_what_was_never_counted_begin_with_the_first_look(tmp_path: Path) -> None:
+    model, clock = Model(), ManualClock()
+    settings = settings_in(
+        tmp_path, background__earned="auto", agent__mode="bypass", sandbox__allow_unsafe=True
+    )
+    async with Satchel.open(
+        settings, model=model.scripted, embedder=HashingEmbedder(), clock=clock
+    ) as satchel:
+        skill = await earned(satchel)
+        assert satchel.builds is not None
+        catalogue = satchel.builds.catalogue
+        # Whoever read it meanwhile had a program that counted nothing.
+        clock.advance(timedelta(days=40).total_seconds())
+        for days, status in ((0, "active"), (20, "active"), (11, "disabled")):
+            clock.advance(timedelta(days=days).total_seconds())
+            await looked(satchel)
+            assert (await catalogue.get(skill.id)).status == status
+
+
 @requirement("capabilities:earned:forgotten")
 async def test_forgetting_takes_the_steps_that_rest_on_nothing_else(tmp_path: Path) -> None:
     model = Model()

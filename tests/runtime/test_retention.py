@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
 from satchel.clock import ManualClock
@@ -75,6 +76,17 @@ async def test_a_conversation_is_deleted_when_all_its_branches_are_old(tmp_path:
             assert (await retain(satchel.home)).deleted == deleted
             notices = [notice.text for notice in satchel.notices if notice.part == "sessions"]
             assert [text.startswith("1 conversation without") for text in notices] == [True] * told
+
+
+@requirement("sessions:retention")
+async def test_where_no_such_process_is_started_whoever_answers_does_it(tmp_path: Path) -> None:
+    _, path = await say(tmp_path, "Mara likes tea.", ManualClock(datetime(2020, 1, 1, tzinfo=UTC)))
+    settings = settings_in(tmp_path, memory__embedder="none", memory__worker="off")
+    async with Satchel.open(settings, model=ScriptedModel(["Noted."]), upkeep="worker") as satchel:
+        await (await satchel.session()).run_turn("Mara likes coffee, too.")
+        with anyio.fail_after(30):
+            while not is_compressed(path):  # noqa: ASYNC110 - what the background writes is no event here
+                await anyio.sleep(0.01)
 
 
 @requirement("sessions:retention")

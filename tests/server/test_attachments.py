@@ -206,6 +206,21 @@ def test_what_is_too_long_empty_or_not_what_it_says_is_kept_as_what_it_is_or_not
 
 
 @requirement("content:attachments")
+def test_a_file_that_waits_for_a_message_is_taken_away_by_no_other_message_with_the_same_bytes(
+    world: World, client: httpx2.Client
+) -> None:
+    here, there = sent(client, PNG, "a.png"), sent(client, PNG, "a.png")
+    url = f"data:image/png;base64,{base64.b64encode(PNG).decode()}"
+    pictures = [{"type": "image_url", "image_url": {"url": url}}] * 21
+    body = {"model": "satchel", "messages": [{"role": "user", "content": pictures}]}
+    assert "20 files at most" in client.post("/v1/chat/completions", json=body).text
+    for waiting in (here, there):
+        chat(client, "Look at this twice.", attachments=[waiting])
+        assert [file.name for file in asked(world, "Look at this twice")] == ["a.png"]
+    assert not list((world.home / "uploads").iterdir())
+
+
+@requirement("content:attachments")
 def test_the_log_is_read_again_with_its_files(world: World, client: httpx2.Client) -> None:
     id = chat(client, "Once more.", attachments=[sent(client, PNG, "again.png")])[0].data["sessionId"]
     shown = world.call(lambda: world.satchel.sessions.export(id, form="markdown"))

@@ -231,6 +231,53 @@ def test_versions_are_compared_tested_activated_and_rolled_back(world: World, cl
     open_page(client, at, 404)
 
 
+@requirement("web-pages:capabilities", "builder:question")
+def test_a_change_that_asks_is_among_what_waits_for_the_user(world: World, client: httpx2.Client) -> None:
+    world.call(partial(register, world, "louder"))
+    parts = world.satchel.capabilities
+    assert parts is not None
+
+    async def begin() -> None:
+        requested = await parts.catalogue.rebuild("louder")
+        now = world.satchel.clock.now()
+        build = Build(
+            id=requested.build_id,
+            capability_id=requested.capability.id,
+            name="louder",
+            kind="repair",
+            task="Repair it.",
+            asked_by="",
+            session_id="build-louder",
+            model="scripted:other",
+            created_at=now,
+            updated_at=now,
+        )
+        await parts.builds.queue.add(build)
+        payload = {"text": "How loud?", "options": ["loud", "louder"]}
+        await parts.builds.queue.tell(build.id, id="q1", type="question", payload=payload)
+
+    world.call(begin)
+    listed = open_page(client, "/capabilities?show=attention")
+    assert "Waits for your answer: How loud?" in words_of(listed)
+    assert "waiting for you" in words_of(listed.get_element_by_id("rail-pages"))
+    own = words_of(open_page(client, "/capabilities/louder"))
+    assert "Active, v1" in own
+    assert "It waits for your answer." in own
+    world.call(partial(parts.builds.cancel, "louder"))
+
+
+@requirement("web-pages:capabilities")
+def test_of_a_skill_that_is_removed_the_page_counts_how_often_it_was_read(
+    world: World, client: httpx2.Client
+) -> None:
+    changes = {"code": "", "input_schema": {}, "cases": "", "is_skill": True, "document": "- Be short."}
+    world.call(partial(register, world, "brief_notes", **changes))
+    assert world.satchel.capabilities is not None
+    world.call(partial(world.satchel.capabilities.catalogue.note_read, "brief_notes"))
+    page = words_of(open_page(client, "/capabilities/brief_notes/remove"))
+    assert "The records of 1 reading, and" in page
+
+
 @requirement("web-pages:capabilities")
 def test_what_a_capability_wants_to_reach_is_approved_by_the_version_that_was_shown(
     world: World, client: httpx2.Client
@@ -302,6 +349,8 @@ def test_a_build_is_followed_on_its_page_and_its_question_is_answered(
     assert (
         page.cssselect('noscript meta[http-equiv="refresh"]') == []
     )  # it would take a half-written answer away
+    world.call(partial(builds.queue.lay_aside, "wb-1"))
+    assert "/answer TEXT" not in words_of(open_page(client, at))
     nothing = send(client, page, f"{at}/answer")
     assert nothing.status_code == 303
     assert said(open_page(client, at)).startswith("Write an answer")

@@ -9,18 +9,21 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import anyio
+import anyio.to_thread
 import psycopg
 import pytest
 from sqlalchemy import Connection, text
 
 from satchel.clock import ManualClock
-from satchel.errors import SessionInUse, StorageError, StorageLocked, UsageError
+from satchel.errors import NotFound, SessionInUse, StorageError, StorageLocked, UsageError
 from satchel.events import Event, Notice, Observation
 from satchel.sessions import SessionStore, Words, moving
 from satchel.sessions.moving import copy_conversations, take_in
+from satchel.sessions.row_uploads import RowUploads
 from satchel.storage import HEAD, Database
 from tests.postgresql import Server, server_of
 from tests.requirements import requirement
@@ -550,6 +553,27 @@ async def test_a_server_of_the_version_before_gets_the_tables_that_a_new_one_has
     async with Database.open(url):
         assert [run(url, query) for query in (columns, indexes, quoted)] == wanted
     assert run(url, "SELECT version_num FROM alembic_version") == [(HEAD,)]
+
+
+@requirement("storage:postgres:files")
+async def test_a_file_that_was_sent_at_two_servers_waits_for_two_messages(url: str, tmp_path: Path) -> None:
+    now = ManualClock().now()
+
+    def send_and_take(database: Database) -> None:
+        here, there = (RowUploads(tmp_path / name, database) for name in "ab")
+        file = here.add([b"a,b"], name="a.csv", now=now)
+        there.add([b"a,b"], name="b.csv", now=now)
+        for uploads in (here, there):
+            assert uploads.take([file], tmp_path / "kept") == [file]
+            uploads.drop([file])
+        with pytest.raises(NotFound):
+            here.take([file], tmp_path / "kept")
+        with pytest.raises(NotFound):
+            here.take([replace(file, sha256="")], tmp_path / "kept")
+        assert not [path for name in "ab" for path in (tmp_path / name / "uploads").iterdir()]
+
+    async with Database.open(url) as database:
+        await anyio.to_thread.run_sync(send_and_take, database)
 
 
 @requirement("storage:postgres:files")

@@ -248,9 +248,10 @@ class BuildQueue:
                 raise NotFound(f"The build {build_id} has no question {question_id!r}.")
             earlier = _message_by_id(connection, build_id, _answer_id(question_id))
             if earlier is not None:
-                by_whom = earlier.payload.get("by")
+                by_whom, words = earlier.payload.get("by"), earlier.payload.get("text")
                 raise UsageError(
-                    f"The question {question_id} has been answered already{f' by {by_whom}' if by_whom else ''}."
+                    f"“{question.text}” has been answered already{f' by {by_whom}' if by_whom else ''}: "
+                    + ("it was left to the Builder." if words is None else f"“{words}”.")
                 )
             if build.has_ended:
                 raise UsageError(

@@ -122,12 +122,17 @@ def repair_task(
         failing_input: An input with which it fails, or None.
         error: The message and the traceback of that failure.
     """
+    what = (
+        "Do what the user says about it, and add a case that shows it."
+        if wish.strip() and failing_input is None
+        else "Find the cause, correct it, and add a case that would have found it."
+    )
     parts = [
         f"Repair the capability `{capability.name}`: make a new version of it.",
         f"What it does:\n{capability.description}",
         "The files of its version "
-        f"{capability.version} are in the working folder: main.py, requirements.txt, tests/cases.jsonl. The user may "
-        "have edited them; keep what they did. Find the cause, correct it, and add a case that would have found it.",
+        f"{capability.version} are in the working folder: main.py, requirements.txt, tests/cases.jsonl and what they "
+        f"need. The user may have edited them; keep what they did. {what}",
         f"Its input schema:\n{_json(capability.input_schema)}",
     ]
     parts.append(

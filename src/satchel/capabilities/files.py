@@ -17,13 +17,17 @@ import anyio
 import anyio.to_thread
 
 from satchel.errors import StorageUnwritable, UsageError
+from satchel.messages import FileBlock
 from satchel.tools import ToolContext
 from satchel.tools.builtin.fence import Fence, Place
+from satchel.tools.kept import FOLDER
 
 FileReader: TypeAlias = Callable[[str], bytes]
 """Reads the file that a call names, in a thread. Raises a `SatchelError` if it may not be read, or can't."""
 
 FORMAT: Final = "file"
+_HASH: Final = 16
+"""Digits before the names of kept files."""
 _MOST_BYTES: Final = 64 << 20
 """Of one file."""
 _MOST_FILES: Final = 32
@@ -57,11 +61,17 @@ async def given_files(
 
 
 def in_session(fence: Fence, context: ToolContext, text: str) -> bytes:
-    """Read a file as `file_read` may without asking: in the session's folder, and what tools saved in this session.
+    """Read a file as `file_read` may without asking: in the session's folder, and what is kept with this session, where
+    the name is enough if the folder has no such file.
 
     A `FileReader`, once `fence` and `context` are given.
     """
     place = fence.locate(text, context)
+    if "/" not in text and not place.path.exists():
+        name = FileBlock(sha256="", media_type="", name=text, size=0).file_name
+        kept = [path for path in (context.spill_dir / FOLDER).glob("*") if path.name[_HASH:] == name]
+        if kept:
+            place = fence.locate(str(max(kept, key=lambda path: path.stat().st_mtime)), context)
     if not fence.search_filter(replace(place, parts=()), context)(place.path):
         raise UsageError(f"{place.name} may not be read without asking: a rule says so, or it may hold keys.")
     return content_of(place)

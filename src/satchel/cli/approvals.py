@@ -17,7 +17,7 @@ from satchel.runtime.hosting import SharedSession
 from satchel.runtime.options import chosen_option
 from satchel.tools import Approval
 from satchel.tools.visible import visible
-from satchel.tui.terminal_text import call_lines
+from satchel.tui.terminal_text import call_lines, outcome_of
 
 _CHANGES: Final = {"added": ("green",), "removed": ("red",)}
 _WORDS: dict[str, Consent] = {
@@ -64,6 +64,7 @@ class TerminalAnswers:
         # Calls run concurrently, but only one of them can use the terminal.
         self._turn = anyio.Lock()
         self._asking: dict[str, anyio.CancelScope] = {}
+        self._elsewhere: dict[str, QuestionAnswered] = {}
 
     async def ask(self, session: SharedSession, question: QuestionAsked) -> None:
         """Ask the user and answer the question. Another client may answer first."""
@@ -77,12 +78,14 @@ class TerminalAnswers:
             finally:
                 self._asking.pop(question.id, None)
         if scope.cancelled_caught:
-            self._view.note("(answered by another client)", "dim")
+            answer = self._elsewhere.pop(question.id, None)
+            self._view.note(f"({outcome_of(answer) if answer is not None else 'withdrawn'})", "dim")
 
-    def withdraw(self, id: str) -> None:
-        """Stop asking, because the question was answered."""
-        scope = self._asking.get(id)
+    def withdraw(self, answer: QuestionAnswered) -> None:
+        """Stop asking, because the question was answered, and say how."""
+        scope = self._asking.get(answer.id)
         if scope is not None:
+            self._elsewhere[answer.id] = answer
             scope.cancel()
 
     async def _ask(self, session: SharedSession, question: QuestionAsked) -> None:
@@ -176,8 +179,8 @@ async def follow(
             match event := record.event:
                 case QuestionAsked() if answers is not None:
                     group.start_soon(answers.ask, session, event)
-                case QuestionAnswered(id=id) if answers is not None:
-                    answers.withdraw(id)
+                case QuestionAnswered() if answers is not None:
+                    answers.withdraw(event)
                 case _:
                     pass
         # The turn took the question that is still on the screen with it.

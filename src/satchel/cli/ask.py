@@ -160,6 +160,7 @@ async def _ask(message: _Message, settings: Settings, wish: SessionWish, allow: 
         notes_out=sys.stderr,
         environ=settings.environ,
         monotonic_s=SystemClock().monotonic_s,
+        at_prompt=True,
     )
     is_asked = message.form == "text" and is_terminal(sys.stdin) and is_terminal(sys.stderr)
     # A new session needs no server, and the server takes no rules for one session.

@@ -343,7 +343,7 @@ class Talk:
                 if session is not self._session:
                     break
                 if isinstance(record.event, QuestionAnswered) and self._answers is not None:
-                    self._answers.withdraw(record.event.id)
+                    self._answers.withdraw(record.event)
                 if self._running is not None or self._work is not None:
                     if isinstance(record.event, Posted | BuildPosted):
                         self._waiting.append(record)

@@ -32,7 +32,7 @@ from satchel.runtime.recap import Exchange
 from satchel.runtime.tool_display import describe_call, describe_progress, display_of, show_observation
 from satchel.sessions.view import LastWords, Said, SessionView, ToolCall
 from satchel.tui.plain_text import plain
-from satchel.tui.terminal_text import notice_text, one_line
+from satchel.tui.terminal_text import how_to_answer, notice_text, one_line
 
 _PROGRESS_S = 0.5
 """Seconds between two lines of progress; nobody reads them more often."""
@@ -60,6 +60,7 @@ class TurnView:
         environ: Mapping[str, str],
         monotonic_s: Callable[[], float],
         with_usage: bool = True,
+        at_prompt: bool = False,
     ) -> None:
         """Create a view.
 
@@ -69,10 +70,12 @@ class TurnView:
             environ: For NO_COLOR and TERM.
             monotonic_s: A clock.
             with_usage: Whether a line with tokens and cost ends a turn.
+            at_prompt: Whether what a build asks is answered at a prompt for nothing else.
         """
         self._notes = notes_out
         self._has_colour = has_colour(notes_out, environ)
         self._with_usage = with_usage
+        self._at_prompt = at_prompt
         self._monotonic_s = monotonic_s
         self._progressed_s = -_PROGRESS_S
         self._text: PlainStream | MarkdownStream | None = None
@@ -171,9 +174,8 @@ class TurnView:
             case "question":
                 self.note(f"? {name} asks: {event.text}", "bold", wraps=True)
                 self._show_options(event.options)
-                self.note(
-                    "  Your next message answers it. /skip leaves it to the Builder.", "dim", wraps=True
-                )
+                if how := how_to_answer(event, at_prompt=self._at_prompt):
+                    self.note(f"  {how}", "dim", wraps=True)
             case "answer":
                 words = f"“{one_line(event.text, 200)}”" if event.text else "the Builder decides"
                 self.note(f"  {name}: {words}", "dim", wraps=True)

@@ -7,7 +7,7 @@ import re
 import shlex
 import sys
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -37,24 +37,35 @@ def attach(
     """
     if len(paths) > MOST_FILES:
         raise UsageError(f"A message may have {MOST_FILES} files at most.")
-    uploads, now = Uploads(settings.home), clock.now()
-    files = []
-    for path in paths:
-        if str(path) == "-":
-            files.append(uploads.add(_pieces(sys.stdin.buffer), name="stdin", now=now))
-            continue
-        try:
-            if not path.expanduser().is_file():
-                raise UsageError("there is no such file.")
-            with path.expanduser().open("rb") as file:
-                if not follow and not _is_at(file, path):
-                    raise UsageError("it was replaced by a link.")
-                files.append(uploads.add(_pieces(file), name=path.name, now=now))
-        except UsageError as error:
-            raise UsageError(f"{path}: {error}") from error
-        except OSError as error:
-            raise UsageError(f"{path} can't be read: {error.strerror}.") from error
+    now = clock.now()
+    with _all_or_none(Uploads(settings.home)) as (uploads, files):
+        for path in paths:
+            if str(path) == "-":
+                files.append(uploads.add(_pieces(sys.stdin.buffer), name="stdin", now=now))
+                continue
+            try:
+                if not path.expanduser().is_file():
+                    raise UsageError("there is no such file.")
+                with path.expanduser().open("rb") as file:
+                    if not follow and not _is_at(file, path):
+                        raise UsageError("it was replaced by a link.")
+                    files.append(uploads.add(_pieces(file), name=path.name, now=now))
+            except UsageError as error:
+                raise UsageError(f"{path}: {error}") from error
+            except OSError as error:
+                raise UsageError(f"{path} can't be read: {error.strerror}.") from error
     return files
+
+
+@contextmanager
+def _all_or_none(uploads: Uploads) -> Iterator[tuple[Uploads, list[FileBlock]]]:
+    """A list for what is added; if that fails, none of it is kept."""
+    files: list[FileBlock] = []
+    try:
+        yield uploads, files
+    except BaseException:
+        uploads.drop(files)
+        raise
 
 
 def dropped_in(pasted: str, *, draft: str) -> list[Path]:
@@ -171,8 +182,10 @@ def keep(settings: Settings, contents: Sequence[tuple[str, bytes]]) -> list[File
         UsageError: One is empty or too long.
         StorageUnwritable: The home can't take it.
     """
-    uploads, now = Uploads(settings.home), SystemClock().now()
-    return [uploads.add([content], name=name, now=now) for name, content in contents]
+    now = SystemClock().now()
+    with _all_or_none(Uploads(settings.home)) as (uploads, files):
+        files += (uploads.add([content], name=name, now=now) for name, content in contents)
+    return files
 
 
 def files_named(settings: Settings, text: str, cwd: Path, given: Collection[Path]) -> list[FileBlock]:

@@ -99,7 +99,7 @@ async def hear_line(session: AskedSession, text: str, *, by: str) -> Heard:
     )
     if settled is not None:
         return await hear_late(session, text, *settled, by=by)
-    if news.asked and not news.went_on and _is_number(text):
+    if news.under_way and _is_number(text):
         return Heard(
             note="What is being built has not asked you anything yet. If it does, you are shown the question. If you "
             "meant something else, say it in more words."

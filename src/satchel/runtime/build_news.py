@@ -15,6 +15,7 @@ class BuildNews:
         seen: The number of the last message that is in the log.
         questions: The questions that wait for an answer, by the id of their event, oldest first.
         asked: The builds that the model asked for and that have not ended.
+        under_way: The builds that have not ended, whoever asked for them in this conversation. The queue knows them.
         fresh: The ids of the open ones that came after the user's last message, and whose builds still stand by.
         to_repeat: The ids of those that came after it: shown once more if it answers none.
         settled: Those that were settled since the user's last message, each with what settled it, oldest first.
@@ -31,6 +32,7 @@ class BuildNews:
         self.went_on = False
         self.due: set[str] = set()
         self.asked: set[str] = set()
+        self.under_way: set[str] = set()
 
     def ask(self, build_id: str) -> None:
         """A call of the model has asked for a build."""

@@ -613,7 +613,7 @@ class Builds:
         """
         asked = await self.queue.message(build_id, question_id)
         named = option_of(text or "", asked.options if asked is not None else ())
-        if asked is not None and is_consent(question_id) and not named:
+        if asked is not None and is_consent(question_id) and not named and await self.queue.is_open(asked):
             raise UsageError(f"Nothing was decided. Answer yes or no to: {asked.text}")
         answered = await self.queue.answer(build_id, question_id, named or text, by=by)
         try:
@@ -636,6 +636,10 @@ class Builds:
                 ready = await self.catalogue.find(posted.capability) if posted.status == "active" else None
                 events.append(_for_model(posted, ready, is_own=bool(message.payload.get("is_own"))))
         return events
+
+    async def under_way(self, session_id: str) -> set[str]:
+        """The ids of the builds that a session asked for, by its model or by its user, and that have not ended."""
+        return {build.id for build in await self.queue.open_builds() if build.asked_by == session_id}
 
     async def heard(self, events: Sequence[BuildPosted]) -> None:
         """Note that messages to the user reached a session."""

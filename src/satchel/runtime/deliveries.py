@@ -123,6 +123,7 @@ class Deliveries:
         events: list[Event] = []
         async with self._collecting_builds:
             try:
+                self.build_news.under_way = await self._builds.under_way(self._log.id)
                 events = await self._builds.news(self._log.id, after=self.build_news.seen)
                 if not events:
                     return

@@ -70,6 +70,9 @@ _ALIKE: Final = 0.5
 """The part of the words that two messages share if the same calls followed them. A pair like "count the lines of
 may.csv" and "count the lines of june.csv, please" has five of seven."""
 _CHARS_OF_TOKEN: Final = 4
+_SINCE: Final = "earned-since.json"
+"""The file with the time of the first look at each earned one. What was used before is not always known: readings were
+not counted once, and a database that was lost takes the counts with it."""
 _SEEN: Final = "earned.json"
 """The file with the digests of what a model has answered about, so that nothing is asked or proposed twice."""
 _REDACTED: Final = "[redacted:"
@@ -298,15 +301,21 @@ class Earning:
         self._read[info.id] = state, tuple(found)
         return found
 
-    @property
-    def _file(self) -> Path:
-        return self._parts.settings.home / _SEEN
+    def _home_file(self, name: str) -> Path:
+        return self._parts.settings.home / name
 
     def _seen(self) -> list[str]:
         try:
-            return [str(each) for each in json.loads(self._file.read_text())]
+            return [str(each) for each in json.loads(self._home_file(_SEEN).read_text())]
         except (OSError, ValueError, TypeError):
             return []
+
+    def _since(self) -> dict[str, str]:
+        try:
+            kept = json.loads(self._home_file(_SINCE).read_text())
+            return {str(id): datetime.fromisoformat(at).isoformat() for id, at in kept.items()}
+        except (OSError, ValueError, TypeError, AttributeError):
+            return {}
 
     # What could be made of it
 
@@ -348,7 +357,7 @@ class Earning:
                 # `satchel ask` ends when its own answer is there; the next process asks again.
                 if not is_cut_off:
                     seen = [*await anyio.to_thread.run_sync(self._seen), *map(_digest, keys)]
-                    await anyio.to_thread.run_sync(replace_file, self._file, json.dumps(seen))
+                    await anyio.to_thread.run_sync(replace_file, self._home_file(_SEEN), json.dumps(seen))
 
     async def _skill(self, name: str) -> Package | None:
         """An active skill of Satchel's own making, as the user has edited it; None if there is none of this name."""
@@ -423,7 +432,7 @@ class Earning:
         text = (
             f"You have had this done {len(times)} times{_such_as(times)}. Shall I make a tool of it, {wanted.name}? "
             f"{wanted.description}{f' Each time it would save about {saved}.' if saved else ''} It is used only if it "
-            "gives again what came out then."
+            "gives the same results as those times."
         )
         await self._builds.propose(
             wanted,
@@ -442,6 +451,8 @@ class Earning:
 
     async def _demote(self) -> None:
         """Take back what fails, and put away what nobody uses. The user may enable it again."""
+        since = await anyio.to_thread.run_sync(self._since)
+        looked_at: dict[str, str] = {}
         for one in await self._catalogue.list("active", "building"):
             build = await self._builds.earned(one)
             if build is None:
@@ -451,11 +462,15 @@ class Earning:
                     await self._catalogue.remove(one.id)
                 continue
             failing, now = one.reliability.failing_since, self._parts.clock.now()
+            looked_at[one.id] = since.get(one.id, now.isoformat())
+            used = one.reliability.last_run_at or datetime.fromisoformat(looked_at[one.id])
             if failing is not None and failing > one.updated_at:
                 await self._put_away(one, build, "has failed three times in a row", rolls_back=True)
-            elif now - max(one.reliability.last_run_at or one.updated_at, one.updated_at) > _UNUSED:
+            elif now - max(used, one.updated_at) > _UNUSED:
                 why = f"has not been used for {_UNUSED.days} days"
                 await self._put_away(one, build, why, rolls_back=False)
+        if looked_at != since:
+            await anyio.to_thread.run_sync(replace_file, self._home_file(_SINCE), json.dumps(looked_at))
 
     async def _put_away(self, one: Capability, build: Build, why: str, *, rolls_back: bool) -> None:
         try:

@@ -336,10 +336,18 @@ def _definition_lines(definition: ExternalDefinition) -> list[str]:
     ]
 
 
+def asks_user(capability: Capability, asking: Iterable[BuildMessage]) -> bool:
+    """Whether a build or a change of it, or a proposal of either, waits for the user's answer; `asking` are the open
+    questions of builds.
+    """
+    return any(one.build_id == capability.build_id for one in asking)
+
+
 def status_in_a_word(capability: Capability, asking: Iterable[BuildMessage]) -> str:
-    """Its status, and "waiting" while a build of it, or a proposal to build it, waits for the user's answer."""
-    waits = capability.status == "building" and any(one.build_id == capability.build_id for one in asking)
-    return "waiting" if waits else capability.status
+    """Its status, and "waiting" while its first version waits for the user's answer."""
+    return (
+        "waiting" if capability.status == "building" and asks_user(capability, asking) else capability.status
+    )
 
 
 def saved_in_words(calls: float, tokens: float, seconds: float) -> str:

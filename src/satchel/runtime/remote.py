@@ -634,7 +634,7 @@ class RemoteSession:
         self._builds.fresh = set(state.fresh)
         self._builds.settled = list(state.settled)
         self._builds.went_on = state.went_on
-        self._builds.asked = set(state.asked)
+        self._builds.under_way = set(state.under_way)
 
     def _abandon(self, running: RunningTurn, state: SessionState) -> None:
         if state.failed_turn == running.number:

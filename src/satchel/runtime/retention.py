@@ -19,7 +19,7 @@ from satchel.sessions.branches import by_age, grouped
 _log = logging.getLogger(__name__)
 
 _FIRST_S: Final = 60.0
-"""After the opening: a short conversation has ended by then, and leaves this to another process."""
+"""After the opening: a short conversation has ended by then."""
 _AGAIN_S: Final = 86_400.0
 
 
@@ -31,9 +31,12 @@ class Retained:
     deleted: tuple[str, ...] = ()
 
 
-async def keep_retention(home: Home) -> None:
-    """Do `retain` a minute from now, and every day."""
-    await anyio.sleep(_FIRST_S)
+async def keep_retention(home: Home, *, at_once: bool) -> None:
+    """Do `retain` every day, the first time a minute from now; `at_once` is for a process that ends sooner, and leaves
+    nothing to another one.
+    """
+    if not at_once:
+        await anyio.sleep(_FIRST_S)
     while True:
         await retain(home)
         await anyio.sleep(_AGAIN_S)

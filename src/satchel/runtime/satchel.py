@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -186,7 +187,7 @@ class Satchel:
                     satchel.distilling.start()
                     if satchel.earning is not None:
                         satchel.earning.start()
-                    satchel.parts.background.start(keep_retention, home)
+                    satchel.parts.background.start(partial(keep_retention, home, at_once=upkeep == "worker"))
                     satchel.parts.background.start(satchel.watching.keep_looking)
                     satchel.parts.background.start(satchel.describing.keep_describing)
                 satchel.parts.background.start(satchel._watch_inbox)

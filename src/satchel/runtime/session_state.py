@@ -33,7 +33,7 @@ class SessionState:
         is_interrupted: The program ended in the middle of the newest turn.
         question: The question of `ask_user` that the next message answers, or None.
         questions: What the running turn, or the interrupted one, asks.
-        builds: What the builds of this session ask; `fresh`, `settled`, `went_on` and `asked` are as in `BuildNews`.
+        builds: What the builds of this session ask; the next four are as in `BuildNews`.
         waiting: The messages in line.
         failed_turn: The newest turn that an error ended without a result, and `failure` says why; 0 for none.
         project: The name of the project that it is in, or "".
@@ -56,7 +56,7 @@ class SessionState:
     fresh: tuple[str, ...] = ()
     settled: tuple[tuple[BuildPosted, BuildPosted], ...] = ()
     went_on: bool = False
-    asked: tuple[str, ...] = ()
+    under_way: tuple[str, ...] = ()
     waiting: tuple[MessageWaiting, ...] = ()
     failed_turn: int = 0
     failure: str = ""
@@ -86,7 +86,7 @@ def state_of(session: Session, *, failed_turn: int = 0, failure: str = "", folde
         fresh=tuple(session.build_news.fresh),
         settled=tuple(session.build_news.settled),
         went_on=session.build_news.went_on,
-        asked=tuple(session.build_news.asked),
+        under_way=tuple(session.build_news.under_way),
         waiting=session.waiting,
         failed_turn=failed_turn,
         failure=failure,

@@ -10,6 +10,7 @@ from contextlib import suppress
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Final
+from uuid import uuid4
 
 from satchel.errors import NotFound, StorageCorrupt, StorageUnwritable, UsageError
 from satchel.messages import FileBlock
@@ -26,7 +27,10 @@ _MOST_NAME: Final = 120
 
 
 class Uploads:
-    """Files that were sent and are in no message yet, by the hash of their bytes. All methods block."""
+    """Files that were sent and are in no message yet, by the hash of their bytes. All methods block.
+
+    One that was sent twice is there twice, so that whoever drops theirs takes nobody else's away.
+    """
 
     def __init__(self, home: Path) -> None:
         """Take the home; the folder is created with the first file."""
@@ -56,7 +60,7 @@ class Uploads:
                 if not size:
                     raise UsageError("The file is empty.")
                 media_type = media_type_of(Path(temporary).read_bytes())
-                Path(temporary).replace(self._folder / digest.hexdigest())
+                Path(temporary).replace(self._folder / upload_key(digest.hexdigest()))
             except BaseException:
                 Path(temporary).unlink(missing_ok=True)
                 raise
@@ -76,11 +80,10 @@ class Uploads:
         """
         taken = []
         for file in files:
-            source = self._place(file)
-            known = len(file.sha256) == hashlib.sha256().digest_size * 2 and file.sha256.isalnum()
-            if not known or not source.is_file():
+            is_hash = len(file.sha256) == hashlib.sha256().digest_size * 2 and file.sha256.isalnum()
+            content = self._content(file) if is_hash else None
+            if content is None:
                 raise NotFound(f"The file {file.name[:80]!r} isn't here any more. Send it again.")
-            content = source.read_bytes()
             if hashlib.sha256(content).hexdigest() != file.sha256:
                 raise StorageCorrupt(f"The file {file.name[:80]!r} isn't what was sent. Send it again.")
             true = FileBlock(
@@ -99,17 +102,34 @@ class Uploads:
     def drop(self, files: Iterable[FileBlock]) -> None:
         """Forget files whose message is on its way: the session has copies."""
         for file in files:
-            with suppress(OSError):
-                self._place(file).unlink()
+            self._drop(file)
 
-    def _place(self, file: FileBlock) -> Path:
-        return self._folder / file.sha256
+    def _drop(self, file: FileBlock) -> bool:
+        """Forget one that was sent; whether there was one."""
+        place = self._place(file)
+        if place is not None:
+            with suppress(OSError):
+                place.unlink()
+        return place is not None
+
+    def _content(self, file: FileBlock) -> bytes | None:
+        place = self._place(file)
+        return None if place is None else place.read_bytes()
+
+    def _place(self, file: FileBlock) -> Path | None:
+        """Where one that was sent is; None if there is none."""
+        return next(self._folder.glob(f"{file.sha256}*"), None)
 
     def _sweep(self, now: datetime) -> None:
         for path in self._folder.iterdir():
             with suppress(OSError):
                 if now.timestamp() - path.stat().st_mtime > KEPT.total_seconds():
                     path.unlink()
+
+
+def upload_key(sha256: str) -> str:
+    """The name of what was sent now."""
+    return f"{sha256}-{uuid4().hex}"
 
 
 def uploads_folder(home: Path) -> Path:

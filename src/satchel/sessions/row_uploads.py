@@ -8,22 +8,20 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
 
-from sqlalchemy import Connection, delete, select
-from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy import ColumnElement, Connection, delete, insert, select
 
-from satchel.errors import StorageError, StorageUnwritable
+from satchel.errors import StorageError
 from satchel.messages import FileBlock
-from satchel.sessions.attachments import KEPT, Uploads
+from satchel.sessions.attachments import KEPT, Uploads, upload_key
 from satchel.sessions.tables import conversation_uploads
 from satchel.storage import Database
-from satchel.tools.kept import write_kept
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MS: Final = timedelta(milliseconds=1)
 
 
 class RowUploads(Uploads):
-    """The files as rows. The folder of the home holds one only on its way there or back."""
+    """The files as rows. The folder of the home holds one only on its way there."""
 
     def __init__(self, home: Path, database: Database) -> None:
         """`database` is on a server."""
@@ -39,39 +37,35 @@ class RowUploads(Uploads):
         file = super().add(pieces, name=name, now=now)
         try:
             at = (now - _EPOCH) // _MS
-            row = {"sha256": file.sha256, "content": self._place(file).read_bytes(), "at": at}
+            row = {"sha256": upload_key(file.sha256), "content": super()._content(file), "at": at}
             table = conversation_uploads
 
             def write(connection: Connection) -> None:
                 connection.execute(delete(table).where(table.c.at < at - KEPT // _MS))
-                new = insert(table).values(row)
-                connection.execute(new.on_conflict_do_update(index_elements=["sha256"], set_={"at": at}))
+                connection.execute(insert(table).values(row))
 
             self._database.write_blocking(write)
         finally:
-            super().drop([file])
+            super()._drop(file)
         return file
 
-    def take(self, files: Iterable[FileBlock], spill_dir: Path) -> list[FileBlock]:
-        """See `Uploads.take`. What a program of this machine attached is in the folder."""
-        wanted = list(files)
-        column, key = conversation_uploads.c.content, conversation_uploads.c.sha256
-        for file in wanted:
-            query = select(column).where(key == file.sha256)
-            content = self._database.read_blocking(lambda connection: connection.execute(query).scalar())  # noqa: B023
-            if content is not None:
-                try:
-                    write_kept(self._place(file), bytes(content))
-                except OSError as error:
-                    raise StorageUnwritable(f"{file.name} can't be stored: {error.strerror}.") from error
-        return super().take(wanted, spill_dir)
+    def _content(self, file: FileBlock) -> bytes | None:
+        """What a program of this machine attached is in the folder."""
+        query = select(conversation_uploads.c.content).where(_sent(file)).limit(1)
+        content = self._database.read_blocking(lambda connection: connection.execute(query).scalar())
+        return super()._content(file) if content is None else bytes(content)
 
-    def drop(self, files: Iterable[FileBlock]) -> None:
-        """See `Uploads.drop`. If the database is away, they are there for the rest of the day."""
-        gone = list(files)
-        super().drop(gone)
-        own = conversation_uploads.c.sha256.in_([file.sha256 for file in gone])
+    def _drop(self, file: FileBlock) -> bool:
+        """If the database is away, it is there for the rest of the day."""
+        if super()._drop(file):
+            return True
+        key = conversation_uploads.c.sha256
+        one = delete(conversation_uploads).where(key.in_(select(key).where(_sent(file)).limit(1)))
         with suppress(StorageError):
-            self._database.write_blocking(
-                lambda connection: connection.execute(delete(conversation_uploads).where(own))
-            )
+            self._database.write_blocking(lambda connection: connection.execute(one))
+        return True
+
+
+def _sent(file: FileBlock) -> ColumnElement[bool]:
+    """Its rows: their keys begin with its hash."""
+    return conversation_uploads.c.sha256.startswith(file.sha256, autoescape=True)

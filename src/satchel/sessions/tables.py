@@ -182,9 +182,10 @@ conversation_requests = Table(
 conversation_uploads = Table(
     "conversation_uploads",
     rows,
+    # The hash of the bytes, and what tells those who sent the same bytes apart.
     Column("sha256", Text, primary_key=True),
     Column("content", LargeBinary, nullable=False),
-    # Milliseconds since 1970: when it was last sent.
+    # Milliseconds since 1970: when it was sent.
     Column("at", BigInteger, nullable=False),
 )
 

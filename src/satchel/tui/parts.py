@@ -498,13 +498,13 @@ _KEYS: Final[Mapping[str, Consent]] = {"y": "once", "s": "session", "a": "always
 _WORDS: Final[Mapping[str, Consent]] = {"y": "once", "yes": "once", "n": "no", "no": "no"}
 
 
-def question_text(question: str, options: Sequence[str], *, who: str = "") -> Text:
-    """A question that the next message answers."""
+def question_text(question: str, options: Sequence[str], *, who: str = "", how: str = "") -> Text:
+    """A question, and how it is answered; "" is by the next message."""
     text = Text(f"{who} asks:" if who else "?", style="bold")
     for line in plain(question[:_MOST_DETAIL]).splitlines():
         text.append(f"\n  {line}", style="" if who else "bold")
     for number, option in enumerate(options, 1):
         text.append(f"\n  {number}. {one_line(option)}")
     rest = "Type a number, or an answer of your own." if options else "Your next message answers it."
-    text.append(f"\n{rest}", style="dim")
+    text.append(f"\n{how or rest}", style="dim")
     return text

@@ -72,7 +72,7 @@ from satchel.tui.parts import (
     question_text,
 )
 from satchel.tui.plain_text import plain
-from satchel.tui.terminal_text import notice_text, one_line
+from satchel.tui.terminal_text import how_to_answer, notice_text, one_line, outcome_of
 from satchel.version import __version__
 
 _PAINT_S: Final = 0.05
@@ -460,8 +460,7 @@ class ConversationScreen(App[int]):
         name = one_line(event.capability)
         match event.kind:
             case "question":
-                text = question_text(event.text, event.options, who=name)
-                text.append("\n/skip leaves it to the Builder.", style="dim")
+                text = question_text(event.text, event.options, who=name, how=how_to_answer(event))
                 await self._wait(self._turn if self._turn is not None else self._conversation, text)
             case "answer":
                 self._settle_waiting()
@@ -536,12 +535,7 @@ class ConversationScreen(App[int]):
         ask = self._asks.pop(event.id, None)
         if ask is None:
             return
-        if event.consents:
-            outcome = ", ".join(dict.fromkeys(_SAID_OF[consent.consent] for consent in event.consents))
-        else:
-            outcome = "answered" if event.text is not None else "declined" if event.by else "withdrawn"
-        by = f" by {one_line(event.by, 40)}" if event.by and event.by != _NAME else ""
-        ask.settle(f"? {outcome}{by}")
+        ask.settle(f"? {outcome_of(event, own=_NAME)}")
         self._focus_next()
 
     def _sync(self) -> None:
@@ -889,9 +883,3 @@ class ConversationScreen(App[int]):
 
 
 _NAME: Final = "terminal"
-_SAID_OF: Final = {
-    "no": "refused",
-    "once": "allowed once",
-    "session": "allowed for this conversation",
-    "always": "always allowed",
-}

@@ -7,7 +7,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from satchel.events import AskedCall
+from satchel.builder.asking import is_consent
+from satchel.events import AskedCall, BuildPosted, QuestionAnswered
 from satchel.runtime import lines
 from satchel.runtime.lines import counted
 from satchel.runtime.tool_display import display_of
@@ -15,6 +16,12 @@ from satchel.tools.display import Line
 from satchel.tools.visible import visible
 from satchel.tui.plain_text import plain
 
+_SAID_OF = {
+    "no": "refused",
+    "once": "allowed once",
+    "session": "allowed for this conversation",
+    "always": "always allowed",
+}
 _LINE = 100
 _MOST_SHOWN = 20_000
 """The most characters of a text that are shown. Nobody reads a longer one before deciding."""
@@ -35,6 +42,29 @@ def notice_text(part: str, text: str) -> str:
     """
     first, gap, rest = text.partition("\n\n") if part == "capabilities" else (text, "", "")
     return f"{one_line(first, 1000)}{gap}{rest}"
+
+
+def outcome_of(event: QuestionAnswered, *, own: str = "") -> str:
+    """What was decided, and by which client, unless that is `own`."""
+    if event.consents:
+        outcome = ", ".join(dict.fromkeys(_SAID_OF[consent.consent] for consent in event.consents))
+    else:
+        outcome = "answered" if event.text is not None else "declined" if event.by else "withdrawn"
+    return f"{outcome} by {one_line(event.by, 40)}" if event.by and event.by != own else outcome
+
+
+def how_to_answer(question: BuildPosted, *, at_prompt: bool = False) -> str:
+    """What the user may type to answer what a build asks: in a conversation, or at a prompt for nothing else."""
+    if is_consent(question.question_id):
+        return "Answer yes or no. The build waits for it."
+    if at_prompt:
+        return "Type a number, or an answer of your own." if question.options else ""
+    how = (
+        "Type a number, or /answer and your own words."
+        if question.options
+        else "Your next message answers it."
+    )
+    return f"{how} /skip leaves it to the Builder."
 
 
 def call_lines(call: AskedCall) -> tuple[list[str], tuple[Line, ...]]:

@@ -14,7 +14,7 @@ from satchel.builder.asking import is_consent
 from satchel.builder.records import Build, BuildMessage
 from satchel.capabilities import Capability, Wanted
 from satchel.errors import ModelError, NotFound, Refused, UserError
-from satchel.runtime.lines import counted, status_in_a_word
+from satchel.runtime.lines import asks_user, counted, status_in_a_word
 from satchel.runtime.tooling import ToolEntry
 from satchel.server.pages.charts import spark
 from satchel.server.pages.queries import FieldReader
@@ -76,7 +76,8 @@ class _Entry:
 
 def _group(capability: Capability, asking: Iterable[BuildMessage]) -> str:
     if (
-        status_in_a_word(capability, asking) in ("failed", "proposed", "waiting")
+        asks_user(capability, asking)
+        or capability.status in ("failed", "proposed")
         or capability.reliability.failing_since is not None
     ):
         return "attention"
@@ -222,7 +223,8 @@ async def follow(request: Request, service: Serves, id: str) -> Response:
             answer=_answer_words(answers.get(one.id)),
         )
         for one in messages
-        if one.direction == "to_user"
+        # That it waits stands above, and the way to answer it below.
+        if one.direction == "to_user" and one.payload.get("status") != "waiting"
     ]
     capability = await service.capabilities.catalogue.find(build.capability_id)
     return await page(

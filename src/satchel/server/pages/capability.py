@@ -16,7 +16,7 @@ from satchel.capabilities import Access, Capability, Outcome, Tested, Version, s
 from satchel.capabilities.cases import Case, CaseResult, result_to_json
 from satchel.capabilities.package import Package
 from satchel.errors import ModelError, NotFound, Refused, SandboxError, StorageError, UsageError, UserError
-from satchel.runtime.lines import counted, saved_in_words
+from satchel.runtime.lines import asks_user, counted, saved_in_words
 from satchel.server.pages.capabilities import capability_state, reliable
 from satchel.server.pages.kept import RunShown, kept_of
 from satchel.server.pages.queries import FieldReader
@@ -130,9 +130,8 @@ async def _page(
     compared = await _compared(service, capability, asked)
     builds = await service.capabilities.builds.queue.of_capability(capability.id)
     saved = await service.capabilities.builds.saved(capability)
-    state, state_words = capability_state(
-        capability, await service.capabilities.builds.queue.open_questions()
-    )
+    asking = await service.capabilities.builds.queue.open_questions()
+    state, state_words = capability_state(capability, asking)
     invalid = bool(problems or raw_problem or any(_has_problem(field) for field in fields))
     return await page(
         request,
@@ -143,6 +142,7 @@ async def _page(
         capability=capability,
         state=state,
         state_words=state_words,
+        asks=asks_user(capability, asking),
         asked=asked,
         fields=fields,
         raw=raw,

@@ -22,7 +22,7 @@ content security policy allows no inline script, `style` attribute or `<style>`:
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -35,7 +35,7 @@ from starlette.responses import RedirectResponse, Response
 from satchel.clock import local_day
 from satchel.errors import SatchelError
 from satchel.runtime.elsewhere import OpenElsewhere
-from satchel.runtime.lines import status_in_a_word
+from satchel.runtime.lines import asks_user
 from satchel.server.browser_access import BrowserAccess, browser_of
 from satchel.server.pages.rendering import Saying, State, rendered
 from satchel.server.rates import Rates, login_tries
@@ -207,9 +207,9 @@ async def _capabilities(service: Service) -> _Link:
         asking = await service.capabilities.builds.queue.open_questions()
     except SatchelError:
         return link
-    states = Counter(status_in_a_word(one, asking) for one in every)
-    waits = states["proposed"] + states["waiting"]
-    return replace(link, count=f"{states['active']:,}", waits=f", {waits:,} waiting for you" if waits else "")
+    active = sum(one.status == "active" for one in every)
+    waits = sum(one.status == "proposed" or asks_user(one, asking) for one in every)
+    return replace(link, count=f"{active:,}", waits=f", {waits:,} waiting for you" if waits else "")
 
 
 async def _model_name(service: Service) -> str:

@@ -633,7 +633,8 @@ class Transcript:
             case "progress":
                 if event.question_id:
                     item.ask = None
-                item.steps.append((event.text, took_ms))
+                if event.status != "waiting":  # the question is shown, with the way to answer it
+                    item.steps.append((event.text, took_ms))
             case "complete" | "error":
                 item.ask, item.end = None, event.text
                 item.status = event.status or ("failed" if event.kind == "error" else "active")
