@@ -75,6 +75,27 @@ async def test_what_was_backed_up_is_restored_and_what_was_there_is_kept(tmp_pat
 
 
 @requirement("storage:backup")
+async def test_a_file_with_two_names_is_restored_as_two_files_from_old_backups_as_well(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = await made(tmp_path / "home", "Ann likes tea")
+    # As package managers and local clones of git make them.
+    (home / "tools" / "again").hardlink_to(home / "tools" / "weather")
+    new, old = tmp_path / "new.tar.gz", tmp_path / "old.tar.gz"
+    back_up(home, home / "satchel.db", new, clock=CLOCK)
+    plain = tarfile.open
+    monkeypatch.setattr(tarfile, "open", lambda *a, **k: plain(*a, **{**k, "dereference": False}))
+    back_up(home, home / "satchel.db", old, clock=CLOCK)
+    monkeypatch.undo()
+    clock = ManualClock(datetime(2026, 4, 2, 12, tzinfo=UTC))
+    for file in (new, old):
+        restore(file, home, clock=clock)
+        clock.advance(60)
+        assert {(home / "tools" / name).read_text() for name in ("weather", "again")} == {"#!/bin/sh\n"}
+        assert (home / "tools" / "again").stat().st_mode & 0o777 == 0o700
+
+
+@requirement("storage:backup")
 async def test_a_restored_home_is_the_same_and_its_backup_is_restored_too(tmp_path: Path) -> None:
     home = await made(tmp_path / "home", "Ann likes tea")
     file = tmp_path / "b.tar.gz"

@@ -278,7 +278,10 @@ def _written(path: Path) -> Iterator[tarfile.TarFile]:
     """A new archive that only its owner can read; at the end it is synced to disk."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     with os.fdopen(descriptor, "wb") as stream:
-        with tarfile.open(fileobj=stream, mode="w:gz", format=tarfile.PAX_FORMAT) as archive:
+        # A second name of a file would be an entry that only points to the first one.
+        with tarfile.open(
+            fileobj=stream, mode="w:gz", format=tarfile.PAX_FORMAT, dereference=True
+        ) as archive:
             yield archive
         stream.flush()
         os.fsync(stream.fileno())
@@ -350,7 +353,9 @@ def _unpack(path: Path, target: Path) -> int:
                 if entry.name in _OWN:
                     continue
                 name = PurePosixPath(entry.name)
-                if not entry.isreg() or name.is_absolute() or ".." in name.parts or not name.parts:
+                # Earlier versions wrote hard links, which only lead to other entries.
+                is_file = entry.isreg() or entry.islnk()
+                if not is_file or name.is_absolute() or ".." in name.parts or not name.parts:
                     raise StorageCorrupt(
                         f"{path} contains {entry.name!r}, which does not belong in a backup. Nothing was changed."
                     )

@@ -57,7 +57,10 @@ _SHORT_CHARS: Final = 60
 _LASTS: Final = timedelta(hours=1)
 """An appointment stays for this long after its hour: its end is seldom said."""
 _CLOCK: Final = re.compile(
-    r"\b(?P<hour>[01]?\d|2[0-4])(?:[:.h](?P<minute>[0-5]\d)(?!\d)(?:\s?(?P<half>[ap]m)\b)?|\s?(?P<only>[ap]m|uhr|h)\b)",
+    r"\b(?P<hour>[01]?\d|2[0-4])"
+    # "14.30 Uhr" is an hour; "14.10." is a day, and "3.50" a price.
+    r"(?:(?:[:h]|\.(?=\d\d\s?(?:[ap]m|uhr|h)\b))(?P<minute>[0-5]\d)(?!\d)(?:\s?(?P<half>[ap]m)\b)?"
+    r"|\s?(?P<only>[ap]m|uhr|h)\b)",
     re.IGNORECASE,
 )
 _COMPUTED: Final = re.compile(r" \(\d{4}-\d\d-\d\d(?: to \d{4}-\d\d-\d\d)?\)")
