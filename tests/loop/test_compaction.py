@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import count
 
 import anyio
@@ -285,6 +286,21 @@ async def test_compaction_counts_towards_the_usage_of_the_turn() -> None:
     world.begin_with(says("x " * 3_000), answers("y " * 3_000))
     outcome = await world.run("And now?")
     assert outcome.usage == Usage(input_tokens=1_100, output_tokens=11, cost_usd=0.75)
+
+
+@pytest.mark.parametrize(
+    "reply", [Reply(usage=Usage(output_tokens=1, cost_usd=0.5)), Reply(text="x" * 100_000, chunk=1000)]
+)
+async def test_a_summary_that_came_to_nothing_costs_what_it_costs(reply: Reply) -> None:
+    model = ScriptedModel([reply], context_window=10_000)
+    model.price = lambda usage: replace(usage, cost_usd=0.5)  # type: ignore[attr-defined]
+
+    async def tell(event: Event) -> None:
+        assert isinstance(event, Notice)
+
+    event = await compact(TALK, model=model, turn=3, trigger="auto", emit=tell, estimator=TokenEstimator())
+    assert event is not None
+    assert event.usage.cost_usd == 0.5
 
 
 async def test_a_window_that_stays_full_is_not_summarised_again_and_again() -> None:

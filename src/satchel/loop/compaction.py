@@ -29,7 +29,7 @@ from satchel.messages import (
     size_of_text,
 )
 from satchel.models.files import part_of
-from satchel.models.port import ChatModel, FileReader, ModelRequest
+from satchel.models.port import ChatModel, FileReader, ModelRequest, price_by
 from satchel.wording import cut_text
 
 _MOST_CHARS = 4_000
@@ -105,12 +105,13 @@ async def compact(
     older, kept = messages[:start], _trimmed(messages[start:], max_bytes=max_bytes)
     if _size(older) < _LEAST_GAIN:
         return None
-    usage = Usage()
+    spent: list[Usage] = []
     summary = ""
     if model.provider != "none":
         try:
-            summary, usage = await _summarise(
+            summary = await _summarise(
                 older,
+                spent=spent,
                 model=model,
                 emit=emit,
                 estimator=estimator,
@@ -139,7 +140,7 @@ async def compact(
         after_tokens=estimator.tokens(after_size),
         trigger=trigger,
         focus=focus,
-        usage=usage,
+        usage=sum(spent, Usage()),
     )
 
 
@@ -260,8 +261,7 @@ def _joined(
             head += [
                 block
                 for block in newest
-                if isinstance(block, FileBlock)
-                or (isinstance(block, TextBlock) and block.origin != "notice")
+                if isinstance(block, FileBlock) or (isinstance(block, TextBlock) and block.origin != "notice")
             ]
     joined = [Message(role="user", blocks=tuple(head))]
     for message in kept:
@@ -299,6 +299,7 @@ def _instructions() -> str:
 async def _summarise(
     older: Sequence[Message],
     *,
+    spent: list[Usage],
     model: ChatModel,
     emit: Callable[[Event], Awaitable[None]],
     estimator: TokenEstimator,
@@ -307,8 +308,8 @@ async def _summarise(
     session_id: str,
     on_request: Callable[[ModelRequest], Awaitable[None]] | None,
     read_file: FileReader | None,
-) -> tuple[str, Usage]:
-    """Have the model write the summary.
+) -> str:
+    """Have the model write the summary. What that costs is added to `spent`, also where it comes to nothing.
 
     Raises:
         ModelError: The model failed, or wrote nothing.
@@ -326,7 +327,7 @@ async def _summarise(
         if isinstance(event, Notice):
             await emit(event)
 
-    async def ask(pictures: Sequence[Block]) -> tuple[str, Usage]:
+    async def ask(pictures: Sequence[Block]) -> str:
         request = ModelRequest(
             system=_instructions(),
             messages=(Message(role="user", blocks=(words, *pictures)),),
@@ -337,16 +338,23 @@ async def _summarise(
         if on_request is not None:
             await on_request(request)
         answer = PartialAnswer()
-        await read_answer(
-            model, request, answer=answer, emit=emit_notices, max_bytes=_SUMMARY_BYTES, patience=patience
-        )
+        try:
+            await read_answer(
+                model, request, answer=answer, emit=emit_notices, max_bytes=_SUMMARY_BYTES, patience=patience
+            )
+        finally:
+            if answer.completion is not None:
+                spent.append(answer.completion.usage)
+            elif answer.size:
+                sent, said = estimator.tokens(_size(request.messages)), estimator.tokens(answer.size)
+                spent.append(price_by(model, Usage(input_tokens=sent, output_tokens=said, estimated=True)))
         completion = answer.completion
         if completion is None:
             raise ModelUnavailable("The summary did not end; it was stopped.")
         summary = clean_text("\n".join(b.text for b in completion.blocks if isinstance(b, TextBlock)).strip())
         if not summary:
             raise ModelUnavailable("The model wrote an empty summary.")
-        return summary, completion.usage
+        return summary
 
     pictures = _pictures(older, window=window, read_file=read_file)
     if pictures:

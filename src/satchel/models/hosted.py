@@ -184,6 +184,10 @@ class HostedModel(ABC):
             lambda: self._attempt(request), policy=self._policy, random=self._random, sleep=self._sleep
         )
 
+    def price(self, usage: Usage) -> Usage:
+        """See `price_by`."""
+        return priced(usage, provider=self.provider, base_url=self._settings.base_url, model=self._model)
+
     async def aclose(self) -> None:
         """Close the connections."""
         client, self._client = self._client, None
@@ -256,7 +260,9 @@ class HostedModel(ABC):
             with anyio.move_on_after(CLOSE_LIMIT_S, shield=True):
                 await response.aclose()
         blocks = answer.blocks
-        usage = answer.usage or _estimated_usage(len(body), blocks)
+        usage = answer.usage
+        if usage is None or not usage.input_tokens:  # some report zeros
+            usage = _estimated_usage(len(body), blocks)
         model = answer.model or self._model
         yield Completion(
             blocks=blocks,
