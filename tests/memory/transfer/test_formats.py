@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 import zipfile
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from typing import BinaryIO
 
@@ -69,6 +70,42 @@ async def test_a_claude_code_transcript_gives_what_the_two_said_and_nothing_else
         "the output of a tool": 1,
         "the work of a sub-agent": 2,
     }
+
+
+@pytest.fixture
+def california(monkeypatch: pytest.MonkeyPatch) -> Iterator[timezone]:
+    """A process in California in winter, as a rule that needs no database of zones."""
+    with monkeypatch.context() as patched:
+        patched.setenv("TZ", "PST8PDT,M3.2.0,M11.1.0")
+        time.tzset()
+        yield timezone(timedelta(hours=-8))
+    time.tzset()
+
+
+@requirement("memory:import:transcripts")
+@pytest.mark.parametrize(
+    "line",
+    [
+        {"type": "user", "sessionId": "s", "uuid": "u", "timestamp": "2026-11-24T04:30:00.000Z",
+         "message": {"role": "user", "content": "The dentist is tomorrow at nine."}},
+        [{"title": "t", "conversation_id": "c", "create_time": 1795494600.0, "current_node": "b", "mapping": {
+            "a": {"id": "a", "message": None, "parent": None, "children": ["b"]},
+            "b": {"id": "b", "parent": "a", "children": [], "message": {
+                "id": "b", "author": {"role": "user"}, "create_time": 1795494600.0,
+                "content": {"content_type": "text", "parts": ["The dentist is tomorrow at nine."]}}}}}],
+    ],
+)  # fmt: skip
+async def test_tomorrow_is_the_day_after_that_of_the_users_own_zone(
+    tmp_path: Path, california: timezone, line: object
+) -> None:
+    # Programs write times in UTC, where the evening of Monday in California is Tuesday.
+    (tmp_path / ("a.jsonl" if isinstance(line, dict) else "conversations.json")).write_text(json.dumps(line))
+    now = datetime(2026, 11, 23, 21, tzinfo=california)
+    async with Memory.open(":memory:", embedder="none", clock=ManualClock(now)) as memory:
+        assert (await memory.import_from(tmp_path)).new == 1
+        (said,) = await memory.list()
+        assert said.said_at.isoformat() == "2026-11-23T20:30:00-08:00"
+        assert [line.days for line in (await memory.agenda()).memories] == ["Tue 2026-11-24"]
 
 
 @requirement("memory:import:transcripts")

@@ -167,7 +167,9 @@ def _decoded(data: str) -> bytes:
 
 
 def moment_of(value: Any) -> datetime | None:
-    """Parse a time: ISO 8601, or seconds or milliseconds since 1970, as a number or a string; None if it isn't one."""
+    """Parse a time: ISO 8601, or seconds or milliseconds since 1970, as a number or a string; None if it isn't one. It is
+    in the system's zone unless it has another offset than that of UTC.
+    """
     try:
         if isinstance(value, str) and value.strip():
             text = value.strip()
@@ -175,10 +177,11 @@ def moment_of(value: Any) -> datetime | None:
                 return moment_of(float(text))
             # Programs without a date write the year 1.
             found = datetime.fromisoformat(text)
-            found = found.astimezone() if found.tzinfo is None else found
+            # Programs write times in UTC, whatever the zone is in which "tomorrow" is said.
+            found = found if found.utcoffset() else found.astimezone()
         elif isinstance(value, int | float) and not isinstance(value, bool) and value > 0:
             seconds = value / 1000 if value > 100_000_000_000 else value
-            found = datetime.fromtimestamp(seconds, UTC)
+            found = datetime.fromtimestamp(seconds, UTC).astimezone()
         else:
             return None
     except (ValueError, OverflowError, OSError):
