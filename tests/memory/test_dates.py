@@ -584,7 +584,9 @@ def test_a_zone_is_taken_from_an_offset_only_where_they_agree() -> None:
     assert in_zone_of(berlin, noon.replace(year=1800)).utcoffset() == timedelta(hours=1)
 
 
-@pytest.mark.parametrize("text", ["Zahnarzt 8. August?", "8. August", "18. November 2026", "Termine 3. April"])
+@pytest.mark.parametrize(
+    "text", ["Zahnarzt 8. August?", "8. August", "18. November 2026", "Termine 3. April"]
+)
 def test_a_day_that_german_writes_with_a_dot_is_a_day_also_without_another_word_of_german(text: str) -> None:
     ((first, last, _),) = named_days(text, datetime(2026, 11, 30, 9, tzinfo=UTC))
     assert first == last
