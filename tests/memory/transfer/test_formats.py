@@ -109,6 +109,23 @@ async def test_tomorrow_is_the_day_after_that_of_the_users_own_zone(
 
 
 @requirement("memory:import:transcripts")
+async def test_what_was_imported_in_one_zone_is_known_in_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = {"header": "Gemini Apps", "title": "Prompted Where is Graz?", "time": "2026-11-24T04:30:00.123Z"}
+    (tmp_path / "MyActivity.json").write_text(json.dumps([asked]))
+    reports = []
+    async with Memory.open(":memory:", embedder="none", clock=ManualClock(NOON)) as memory:
+        for zone in ("UTC0", "PST8PDT,M3.2.0,M11.1.0"):
+            with monkeypatch.context() as patched:
+                patched.setenv("TZ", zone)
+                time.tzset()
+                reports.append(await memory.import_from(tmp_path))
+            time.tzset()
+    assert [(one.new, one.known) for one in reports] == [(1, 0), (0, 1)]
+
+
+@requirement("memory:import:transcripts")
 async def test_codex_transcripts_of_both_kinds_give_what_the_two_said() -> None:
     report, found = await taken(FILES / "codex")
     assert lines(found) == [

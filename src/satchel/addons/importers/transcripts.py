@@ -167,8 +167,8 @@ def _decoded(data: str) -> bytes:
 
 
 def moment_of(value: Any) -> datetime | None:
-    """Parse a time: ISO 8601, or seconds or milliseconds since 1970, as a number or a string; None if it isn't one. It is
-    in the system's zone unless it has another offset than that of UTC.
+    """Parse a time: ISO 8601, or seconds or milliseconds since 1970, as a number or a string; None if it isn't one. It
+    is in the system's zone unless it has another offset than that of UTC.
     """
     try:
         if isinstance(value, str) and value.strip():

@@ -418,8 +418,8 @@ def appointments(
 
 
 def rounds_of(day: date) -> tuple[str, ...]:
-    """The rounds of a week and of a month that a day is, as `statements.every` has them. The last day of a month is also
-    those that the month lacks.
+    """The rounds of a week and of a month that a day is, as `statements.every` has them. The last day of a month is
+    also those that the month lacks.
     """
     is_last = day.month != (day + timedelta(days=1)).month
     days = range(day.day, 32 if is_last else day.day + 1)
