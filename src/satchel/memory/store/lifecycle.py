@@ -16,7 +16,7 @@ from satchel.memory.store.checking import Edits
 from satchel.memory.store.cues import cues_of
 from satchel.memory.store.discretion_rows import as_asked_elsewhere, as_asked_in
 from satchel.memory.store.filters import CheckedFilters
-from satchel.memory.store.graph import MAY_REPLACE, Successor, is_superseded_by
+from satchel.memory.store.graph import MAY_REPLACE, Successor, is_superseded, is_superseded_by
 from satchel.memory.store.history import (
     ChangeNote,
     apply_fields,
@@ -176,8 +176,9 @@ def edit(
     row = find_row(connection, space, id)
     now = state_of(connection, row)
     if now["time"] is not None and fields.get("content", now["content"]) != now["content"]:
-        # Its days are read out of the new words, and its end was that of the old ones.
-        fields = {"valid_to": None, **fields, "time": None}
+        # Its days are read out of the new words, and its end was that of the old ones, or of what took its place.
+        ends = {} if is_superseded(connection, row.rid) else {"valid_to": None}
+        fields = {**ends, **fields, "time": None}
     before = {name: now[name] for name, value in fields.items() if now[name] != value}
     if not before:
         return None
