@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from satchel.config import load
+from satchel.errors import ModelUnavailable
 from satchel.messages import (
     Block,
     Message,
@@ -442,6 +444,32 @@ async def test_an_endpoint_that_counts_no_input_has_not_counted(tmp_path: Path) 
         async with loopback([as_events(answer)]) as server, model_at(server, wire, tmp_path) as model:
             _, completion = await ask(model, request(user("Hi. " * 200)))
             assert (completion.usage.estimated, completion.usage.input_tokens > 100) == (True, True)
+
+
+@pytest.mark.anyio
+async def test_a_stream_that_ends_too_early_is_cut_whatever_it_calls_itself(tmp_path: Path) -> None:
+    answers: dict[Wire, list[Any]] = {
+        "openai": [chunk({"content": "The keys are in the"})],
+        "anthropic": messages("The keys are in the")[:-2],
+    }
+    for wire, events in answers.items():
+        answer = replace(as_events(events), kind="text/plain")
+        async with loopback([answer] * 9) as server, model_at(server, wire, tmp_path) as model:
+            with pytest.raises(ModelUnavailable, match="before its answer was complete"):
+                await ask(model, request())
+
+
+def test_a_call_whose_pieces_repeat_its_id_without_an_index_is_one_call() -> None:
+    answer = ChatAnswer(no_ids())
+    pieces = [{"id": "a", "function": {"name": "look", "arguments": ""}}]
+    pieces += [{"id": "a", "function": {"arguments": part}} for part in ('{"at":', ' "b"}')]
+    for piece in (*pieces, {"id": "c", "function": {"name": "look", "arguments": "{}"}}):
+        answer.feed(chunk({"tool_calls": [piece]}))
+    answer.feed(chunk({}, "tool_calls"))
+    assert answer.blocks == (
+        ToolUseBlock(id="a", name="look", input={"at": "b"}),
+        ToolUseBlock(id="c", name="look", input={}),
+    )
 
 
 @requirement("models:lazy-import")

@@ -368,7 +368,10 @@ class HostedModel(ABC):
         if text.lstrip().startswith(("data:", "event:", ":")):
             # A stream with the wrong content type.
             reader = EventReader()
-            return self._deltas([*reader.feed(body), *reader.finish()], answer, offered_tools)
+            deltas = self._deltas([*reader.feed(body), *reader.finish()], answer, offered_tools)
+            if not answer.is_finished:
+                raise self._cut(None)
+            return deltas
         raise ModelRejected(
             f"{self._endpoint.name} answered with something that is not JSON: "
             f"{' '.join(text.split())[:200] or 'nothing'}. Is its address "

@@ -230,12 +230,6 @@ def elaborated_by(connection: Connection, rids: Collection[int]) -> frozenset[st
     return frozenset(connection.execute(select(memories.c.id).select_from(joined).where(found)).scalars())
 
 
-def is_superseded(connection: Connection, rid: int) -> bool:
-    """Whether another memory has taken the place of one."""
-    query = select(edges.c.source_rid).where(_SUPERSEDES, edges.c.target_rid == rid)
-    return connection.execute(query).first() is not None
-
-
 def is_superseded_by(connection: Connection, older: int, newer: int) -> bool:
     """Whether a chain of `supersedes` already leads from one rid to another."""
     return connection.execute(_REACHED, {"newer": newer, "older": older}).first() is not None

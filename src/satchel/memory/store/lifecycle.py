@@ -16,12 +16,13 @@ from satchel.memory.store.checking import Edits
 from satchel.memory.store.cues import cues_of
 from satchel.memory.store.discretion_rows import as_asked_elsewhere, as_asked_in
 from satchel.memory.store.filters import CheckedFilters
-from satchel.memory.store.graph import MAY_REPLACE, Successor, is_superseded, is_superseded_by
+from satchel.memory.store.graph import MAY_REPLACE, Successor, is_superseded_by
 from satchel.memory.store.history import (
     ChangeNote,
     apply_fields,
     earlier_contents,
     find_row,
+    is_superseded,
     put_edge,
     state_of,
     write_change,
