@@ -501,7 +501,9 @@ async def test_a_slip_corrected_in_what_was_replaced_does_not_let_it_hold_again(
     async with opened() as life:
         (old,) = await life.says(
             "My dentist is on Friday.",
-            fact("The user sees the dentist on Friday.", "My dentist is on Friday", "event", when="on Friday"),
+            fact(
+                "The user sees the dentist on Friday.", "My dentist is on Friday", "event", when="on Friday"
+            ),
             at=TUESDAY,
         )
         new = await life.memory.add("The user sees the dentist on 12 March 2026.", said_at=TUESDAY)
