@@ -177,14 +177,15 @@ async def test_a_claim_in_a_file_from_before_the_machine_was_started_anew_ends_a
     boot, _, rest = machine_name().partition(".")
     async with Database.open(":memory:", clock=ManualClock(now)) as database:
         until = int((now + timedelta(seconds=30)).timestamp() * 1_000_000)
+        claim = "INSERT INTO memory_claims VALUES ('digging', 'a', :owner, :until)"
         # A container of the same start is none that has ended, nor is a machine that is known by its name alone.
         for place, found in (
             (f"{boot[::-1]}.{rest}", ("a", "b")),
             (f"{boot}.1", ("b",)),
             ("laptop.local", ("b",)),
         ):
-            claim = text(f"INSERT INTO memory_claims VALUES ('digging', 'a', '{place} 1 x', :until)")
-            await database.write(lambda connection, claim=claim: connection.execute(claim, {"until": until}))
+            row = {"owner": f"{place} 1 x", "until": until}
+            await database.write(lambda connection, row=row: connection.execute(text(claim), row))  # type: ignore[misc]
             assert await taken(Claims(database, database.clock)) == found
             await database.write(lambda connection: connection.execute(text("DELETE FROM memory_claims")))
 

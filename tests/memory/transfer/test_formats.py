@@ -108,6 +108,26 @@ async def test_tomorrow_is_the_day_after_that_of_the_users_own_zone(
         assert [line.days for line in (await memory.agenda()).memories] == ["Tue 2026-11-24"]
 
 
+@pytest.mark.parametrize(
+    ("written", "said_at"),
+    [
+        ("20260302", "2026-03-02T00:00:00-08:00"),
+        ("202603021015", "2026-03-02T10:15:00-08:00"),
+        ("20260302101530", "2026-03-02T10:15:30-08:00"),
+        ("1795494600", "2026-11-23T20:30:00-08:00"),
+        ("1795494600000", "2026-11-23T20:30:00-08:00"),
+    ],
+)
+async def test_a_day_in_digits_alone_is_no_number_of_seconds(
+    tmp_path: Path, california: timezone, written: str, said_at: str
+) -> None:
+    (tmp_path / "note.md").write_text(f"---\ncreated: {written}\n---\nThe keys are in the shed.\n")
+    now = datetime(2026, 12, 1, tzinfo=california)
+    async with Memory.open(":memory:", embedder="none", clock=ManualClock(now)) as memory:
+        await memory.import_from(tmp_path)
+        assert [one.said_at.isoformat() for one in await memory.list()] == [said_at]
+
+
 @requirement("memory:import:transcripts")
 async def test_what_was_imported_in_one_zone_is_known_in_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -25,6 +25,8 @@ from satchel.memory.transfer.parts import (
 NO_TEXT = "no text of a person or a model in it"
 WRITTEN_BY_PROGRAM = "written by the agent's own program"
 """Reasons why messages are left out."""
+_IN_DIGITS = {8: "%Y%m%d", 12: "%Y%m%d%H%M", 14: "%Y%m%d%H%M%S"}
+"""Times in digits alone, as notes have them, by their length; seconds and milliseconds have 10 and 13."""
 
 
 @dataclass(slots=True)
@@ -173,10 +175,11 @@ def moment_of(value: Any) -> datetime | None:
     try:
         if isinstance(value, str) and value.strip():
             text = value.strip()
-            if text.replace(".", "", 1).isdecimal():
+            form = _IN_DIGITS.get(len(text)) if text.isdecimal() else None
+            if form is None and text.replace(".", "", 1).isdecimal():
                 return moment_of(float(text))
             # Programs without a date write the year 1.
-            found = datetime.fromisoformat(text)
+            found = datetime.strptime(text, form).astimezone() if form else datetime.fromisoformat(text)
             # Programs write times in UTC, whatever the zone is in which "tomorrow" is said.
             found = found if found.utcoffset() else found.astimezone()
         elif isinstance(value, int | float) and not isinstance(value, bool) and value > 0:
