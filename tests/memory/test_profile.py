@@ -289,9 +289,10 @@ async def test_a_day_or_a_price_with_a_dot_is_no_hour_after_which_an_appointment
             "Die Steuererklärung muss bis zum 14.10. beim Finanzamt sein.",
             "On Wednesday the user brings 3.50 euros for the class.",
             "Mittwoch 14.10. Elternabend um 15.30 Uhr",
+            "Henrik lands on Wednesday, 15.40.",
         ):
             await memory.add(text, importance=5, said_at=clock.now() - timedelta(days=3))
-        assert len(await agenda(memory)) == 3
+        assert len(await agenda(memory)) == 4
         clock.advance(10 * 3_600)
         assert sorted(words for _, words in await agenda(memory)) == [
             "Die Steuererklärung muss bis zum 14.10. beim Finanzamt sein.",
