@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Final
 
+_BOOT: Final = re.compile(r"[0-9a-f-]{36}(?=\.)")
+"""The beginning of a `machine_name` of Linux."""
 _EXITING: Final = 0x4
 """`PF_EXITING` of Linux: it is set before the kernel closes the files of a process and releases its locks."""
 
@@ -23,6 +26,14 @@ def machine_name() -> str:
         return f"{boot}.{Path('/proc/self/ns/pid').stat().st_ino}"
     except OSError:  # no Linux
         return socket.gethostname().replace(" ", "-")
+
+
+def is_of_earlier_start(name: str) -> bool:
+    """Whether a `machine_name` is of another start than this one. Where no other machine can have given it, nothing of
+    that start runs any more.
+    """
+    boots = _BOOT.match(name), _BOOT.match(machine_name())
+    return None not in boots and len({boot[0] for boot in boots if boot is not None}) == 2
 
 
 def has_ended(pid: int) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import count
 
 import anyio
@@ -175,6 +176,59 @@ async def test_room_is_made_in_the_middle_of_a_turn_and_what_the_user_asked_stay
         assert history_problems(request.messages, sendable=True) == []
 
 
+@requirement("loop:compaction:auto")
+async def test_a_picture_stays_with_the_words_that_it_came_with() -> None:
+    numbers = count()
+
+    def reply(request: ModelRequest) -> Reply:
+        if is_summary(request):
+            return Reply(text="So far nothing was found.")
+        number = next(numbers)
+        return Reply(calls=[Call(name="look", input={"x": number})]) if number < 9 else Reply(text="Found.")
+
+    world = World(reply, gives("dust " * 3_000), context_window=30_000)
+    ring = FileBlock(sha256="a" * 64, media_type="image/png", name="ring.png", size=3)
+    outcome = await world.run(Message(role="user", blocks=(ring, *says("Find this ring.").blocks)))
+    assert outcome.text == "Found."
+    assert len(world.of(Compaction)) >= 1
+    asked = [request for request in world.model.requests if not is_summary(request)]
+    assert [request.messages[0].files for request in asked] == [(ring,)] * len(asked)
+
+
+async def test_a_document_that_no_model_has_seen_yet_is_not_dropped_with_the_older_messages() -> None:
+    model = ScriptedModel(["A summary."], context_window=30_000)
+    plan = FileBlock(sha256="b" * 64, media_type="text/plain", name="plan.txt", size=45_000)
+    asked = Message(role="user", blocks=(plan, *says("What does the plan say?").blocks))
+    event = await compact(
+        (*TALK, says("old " * 5_000), answers("y"), asked),
+        model=model,
+        turn=5,
+        trigger="auto",
+        emit=nothing,
+        estimator=TokenEstimator(),
+    )
+    assert event is not None
+    assert event.messages[-1].files == (plan,)
+
+
+async def test_of_long_results_in_chinese_as_much_is_kept_as_there_is_room() -> None:
+    model = ScriptedModel(["A summary."], context_window=40_000)
+    call = Message(role="assistant", blocks=(ToolUseBlock(id="c1", name="look", input={}),))
+    result = Message(role="user", blocks=(ToolResultBlock(tool_use_id="c1", content="灰尘" * 15_000),))
+    event = await compact(
+        (says("old " * 15_000), answers("y"), says("Find the ring."), call, result),
+        model=model,
+        turn=2,
+        trigger="auto",
+        emit=nothing,
+        estimator=TokenEstimator(),
+    )
+    assert event is not None
+    [kept] = [b for b in event.messages[-1].blocks if isinstance(b, ToolResultBlock)]
+    # A third of the window in bytes, of which each character has three.
+    assert 10_000 < len(kept.content) < 15_000
+
+
 async def test_a_request_that_overflows_is_compacted_and_sent_once_more() -> None:
     long_ago = (says("x " * 3_000), answers("y " * 3_000))
     world = World([ContextOverflow("It is too long."), "A summary.", "Here."])
@@ -232,6 +286,21 @@ async def test_compaction_counts_towards_the_usage_of_the_turn() -> None:
     world.begin_with(says("x " * 3_000), answers("y " * 3_000))
     outcome = await world.run("And now?")
     assert outcome.usage == Usage(input_tokens=1_100, output_tokens=11, cost_usd=0.75)
+
+
+@pytest.mark.parametrize(
+    "reply", [Reply(usage=Usage(output_tokens=1, cost_usd=0.5)), Reply(text="x" * 100_000, chunk=1000)]
+)
+async def test_a_summary_that_came_to_nothing_costs_what_it_costs(reply: Reply) -> None:
+    model = ScriptedModel([reply], context_window=10_000)
+    model.price = lambda usage: replace(usage, cost_usd=0.5)  # type: ignore[attr-defined]
+
+    async def tell(event: Event) -> None:
+        assert isinstance(event, Notice)
+
+    event = await compact(TALK, model=model, turn=3, trigger="auto", emit=tell, estimator=TokenEstimator())
+    assert event is not None
+    assert event.usage.cost_usd == 0.5
 
 
 async def test_a_window_that_stays_full_is_not_summarised_again_and_again() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
+from dataclasses import replace
 from itertools import count
 from typing import Any
 
@@ -262,6 +263,16 @@ async def test_what_was_shown_of_an_answer_that_was_cut_stays_in_the_history() -
     [assistant] = world.of(Assistant)
     assert assistant.usage.estimated
     assert assistant.usage.cost_usd is None
+
+
+@requirement("loop:bounded:nonsense")
+async def test_an_answer_that_does_not_end_costs_about_what_the_provider_asks_for_it() -> None:
+    for reply in (Reply(text="bla " * 10_000, chunk=100), Reply(text="bla " * 300, cut=True)):
+        world = World([reply])
+        world.model.price = lambda usage: replace(usage, cost_usd=usage.output_tokens / 100)  # type: ignore[attr-defined]
+        outcome = await world.run(limits=TurnLimits(max_answer_bytes=2_000))
+        assert outcome.usage.cost_usd is not None
+        assert outcome.usage.cost_usd > 2
 
 
 async def test_an_adapter_with_a_defect_does_not_cost_the_conversation() -> None:

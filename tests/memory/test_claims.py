@@ -20,6 +20,7 @@ from satchel.clock import ManualClock
 from satchel.memory import Episode, Memory
 from satchel.memory.store.claims import Claims
 from satchel.models.embedding import HashingEmbedder
+from satchel.processes import machine_name
 from satchel.storage import Database
 from tests.requirements import requirement
 
@@ -168,6 +169,25 @@ async def test_a_claim_from_another_machine_holds_until_its_lease_ends_or_the_cl
         assert await rows(database) == 0
         await database.write(lambda connection: connection.execute(claim, {"until": until + 10**15}))
         assert await taken(claims) == ("a", "b")
+
+
+@requirement("memory:claims:once")
+async def test_a_claim_in_a_file_from_before_the_machine_was_started_anew_ends_at_once() -> None:
+    now = datetime(2026, 11, 22, tzinfo=UTC)
+    boot, _, rest = machine_name().partition(".")
+    async with Database.open(":memory:", clock=ManualClock(now)) as database:
+        until = int((now + timedelta(seconds=30)).timestamp() * 1_000_000)
+        claim = "INSERT INTO memory_claims VALUES ('digging', 'a', :owner, :until)"
+        # A container of the same start is none that has ended, nor is a machine that is known by its name alone.
+        for place, found in (
+            (f"{boot[::-1]}.{rest}", ("a", "b")),
+            (f"{boot}.1", ("b",)),
+            ("laptop.local", ("b",)),
+        ):
+            row = {"owner": f"{place} 1 x", "until": until}
+            await database.write(lambda connection, row=row: connection.execute(text(claim), row))  # type: ignore[misc]
+            assert await taken(Claims(database, database.clock)) == found
+            await database.write(lambda connection: connection.execute(text("DELETE FROM memory_claims")))
 
 
 @requirement("memory:claims:once")

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from satchel.clock import ManualClock, in_zone_of
 from satchel.errors import UsageError
 from satchel.memory import Memory, resolve_dates
+from satchel.memory.text.dates import named_days
 from tests.requirements import requirement
 
 SATURDAY = "2026-11-21T14:00:00+01:00"
@@ -581,3 +582,17 @@ def test_a_zone_is_taken_from_an_offset_only_where_they_agree() -> None:
     tokyo = datetime(2026, 11, 18, tzinfo=timezone(timedelta(hours=9)))
     assert in_zone_of(tokyo, noon).utcoffset() == timedelta(hours=9)
     assert in_zone_of(berlin, noon.replace(year=1800)).utcoffset() == timedelta(hours=1)
+
+
+@pytest.mark.parametrize(
+    "text", ["Zahnarzt 8. August?", "8. August", "18. November 2026", "Termine 3. April"]
+)
+def test_a_day_that_german_writes_with_a_dot_is_a_day_also_without_another_word_of_german(text: str) -> None:
+    ((first, last, _),) = named_days(text, datetime(2026, 11, 30, 9, tzinfo=UTC))
+    assert first == last
+    assert first.day == int(re.findall(r"\d+", text)[0])
+
+
+def test_a_month_that_begins_a_sentence_after_a_number_is_no_day_of_it() -> None:
+    found = named_days("The score was 8. August was hot.", datetime(2026, 11, 30, 9, tzinfo=UTC))
+    assert all(first.day != 8 or first != last for first, last, _ in found)

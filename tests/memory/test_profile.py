@@ -283,6 +283,23 @@ async def test_an_appointment_stands_in_the_agenda_alone_until_its_hour_is_over(
         assert [day for day, _ in await agenda(memory)] == ["Tue 2026-11-24"]
 
 
+async def test_a_day_or_a_price_with_a_dot_is_no_hour_after_which_an_appointment_is_over() -> None:
+    async with opened(datetime(2026, 10, 14, 9, tzinfo=UTC)) as (memory, clock):
+        for text in (
+            "Die Steuererklärung muss bis zum 14.10. beim Finanzamt sein.",
+            "On Wednesday the user brings 3.50 euros for the class.",
+            "Mittwoch 14.10. Elternabend um 15.30 Uhr",
+            "Henrik lands on Wednesday, 15.40.",
+        ):
+            await memory.add(text, importance=5, said_at=clock.now() - timedelta(days=3))
+        assert len(await agenda(memory)) == 4
+        clock.advance(10 * 3_600)
+        assert sorted(words for _, words in await agenda(memory)) == [
+            "Die Steuererklärung muss bis zum 14.10. beim Finanzamt sein.",
+            "On Wednesday the user brings 3.50 euros for the class.",
+        ]
+
+
 async def test_a_weekday_before_a_day_with_dots_is_that_day_and_not_the_next_one_of_its_name() -> None:
     async with opened() as (memory, clock):
         await say(memory, "General meeting Saturday 5.12. at 15:00.", "JHV Sa 28.11., 15 Uhr", at=MONDAY)

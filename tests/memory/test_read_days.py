@@ -159,3 +159,28 @@ async def test_a_note_that_is_refused_is_asked_for_once_more_with_the_reason() -
         found = sorted([(await memory.get(id)).content for id in report.facts])
         assert found == ["Meeting Sat 2026-04-18", "User writes the invitations"]
         assert report.windows[0].dropped == ()
+
+
+@requirement("memory:time:days")
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("text", "when", "content", "found"),
+    [
+        ("dentist tomorow at 9", "tomorrow", "The user sees the dentist on 2026-05-13 at 9.", "2026-05-13"),
+        ("Zahnarzt am Donerstag um 9", "am Donnerstag", "User: Zahnarzt am 2026-05-14.", "2026-05-14"),
+        ("la dentista mañna a las 9", "mañana", "User: dentista el 2026-05-13.", "2026-05-13"),
+        # Another word is no slip of the pen.
+        ("dentist Thursday at 9", "tuesday", "The user sees the dentist on 2026-05-19.", ""),
+        ("dentist on the 14th at 9", "on the 24th", "The user sees the dentist on 2026-05-24.", ""),
+    ],
+)
+async def test_a_day_that_was_misspelt_is_the_day_that_was_meant(
+    text: str, when: str, content: str, found: str
+) -> None:
+    at = datetime(2026, 5, 12, 9, tzinfo=ZONE)
+    fact = {"content": content, "quote": text, "time": "event", "when": when, "importance": 3}
+    async with Memory.open(":memory:", embedder="none", clock=ManualClock(at=at), back_fill=False) as memory:
+        await memory.add_episodes([Episode(session="s", turn=1, speaker="user", text=text, said_at=at)])
+        report = await memory.distill(model=ScriptedModel(lambda _: json.dumps({"facts": [fact], "off": []})))
+        times = [(await memory.get(id)).time for id in report.facts]
+    assert [str(time.first) for time in times if time is not None] == ([found] if found else [])

@@ -477,3 +477,38 @@ async def test_the_time_of_a_fact_moves_with_an_export_and_goes_with_the_words_t
         await life.memory.undo(change)
         assert (await life.memory.get(id)).time == before.time
         assert [day for day, _ in await life.agenda(date(2026, 3, 28))] == ["until Tue 2026-03-31"]
+
+
+@requirement("memory:time:days")
+async def test_what_comes_round_on_the_31st_is_on_the_last_day_of_a_shorter_month() -> None:
+    async with opened() as life:
+        rent = "The rent is due on 31 March and on the 31st of each month after it."
+        await life.says(
+            rent,
+            fact(rent, "The rent is due on 31 March", "recurrence", when="31 March", every=["month"]),
+            at=TUESDAY,
+        )
+        days = [date(2026, 3, 31), date(2026, 4, 30), date(2026, 5, 31), date(2027, 2, 28), date(2028, 2, 29)]
+        for day in days:
+            assert [line[0] for line in await life.agenda(day)] == [f"{day:%a %Y-%m-%d}"]
+        assert await life.agenda(date(2026, 4, 1)) == []
+        # Seven days ahead, once.
+        assert [line[0] for line in await life.agenda(date(2026, 4, 28))] == ["Thu 2026-04-30"]
+
+
+@requirement("memory:time:moves")
+async def test_a_slip_corrected_in_what_was_replaced_does_not_let_it_hold_again() -> None:
+    async with opened() as life:
+        (old,) = await life.says(
+            "My dentist is on Friday.",
+            fact(
+                "The user sees the dentist on Friday.", "My dentist is on Friday", "event", when="on Friday"
+            ),
+            at=TUESDAY,
+        )
+        new = await life.memory.add("The user sees the dentist on 12 March 2026.", said_at=TUESDAY)
+        await life.memory.supersede(old, new)
+        before = (await life.memory.get(old)).valid_to
+        await life.memory.edit(old, content="The user sees Dr. Wulff, the dentist, on Friday.")
+        assert before is not None
+        assert (await life.memory.get(old)).valid_to == before

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from satchel.config import load
+from satchel.errors import ModelUnavailable
 from satchel.messages import (
     Block,
     Message,
@@ -22,18 +25,20 @@ from satchel.messages import (
     Usage,
     clean_text,
 )
-from satchel.models import ToolDefinition
+from satchel.models import AbilityStore, ToolDefinition, open_model
 from satchel.models.anthropic import wire as anthropic_wire
 from satchel.models.anthropic.wire import MessagesAnswer
 from satchel.models.encoding import encode, parse_object
 from satchel.models.identifiers import CallIds, wire_id, wire_name
 from satchel.models.openai import wire as openai_wire
 from satchel.models.openai.wire import ChatAnswer
-from satchel.models.port import options_of
+from satchel.models.port import options_of, price_by
 from satchel.models.prefix import MessageCache
 from satchel.models.prices import known_window, priced
+from satchel.models.scripted import ScriptedModel
 from satchel.models.sse import EventReader
 from tests.models.loopback import (
+    CLOCK,
     LOOK,
     Wire,
     as_events,
@@ -411,17 +416,60 @@ def test_a_mapped_message_is_forgotten_when_there_are_too_many() -> None:
 
 
 @requirement("models:cost")
-def test_a_call_costs_what_the_table_says_and_an_unknown_price_stays_unknown() -> None:
+def test_a_call_costs_what_the_table_says_and_an_unknown_price_stays_unknown(tmp_path: Path) -> None:
     usage = Usage(input_tokens=1_000_000, output_tokens=100_000, cache_read_tokens=400_000)
     known = priced(usage, provider="openai", base_url="https://api.openai.com/v1", model="gpt-4o")
     assert known.cost_usd == pytest.approx(0.6 * 2.5 + 0.4 * 1.25 + 0.1 * 10)
     assert known_window(provider="openai", base_url="https://api.openai.com/v1", model="gpt-4o") == 128_000
+    # The same of what was estimated, by the model as it is opened.
+    settings = load(environ={"SATCHEL_HOME": str(tmp_path)}, cwd=tmp_path)
+    opened = open_model("openai:gpt-4o", settings, abilities=AbilityStore(None, clock=CLOCK), clock=CLOCK)
+    assert price_by(opened, usage) == known
+    assert price_by(ScriptedModel([]), usage) == usage
     for provider, base_url, model in (
         ("openai", "http://127.0.0.1:1/v1", "gpt-4o"),
         ("mine", "https://example.org/v1", "nobody-knows-it"),
     ):
         assert priced(usage, provider=provider, base_url=base_url, model=model) == usage
         assert known_window(provider=provider, base_url=base_url, model=model) is None
+
+
+@requirement("models:usage")
+@pytest.mark.anyio
+async def test_an_endpoint_that_counts_no_input_has_not_counted(tmp_path: Path) -> None:
+    begin = {"type": "message_start", "message": {"usage": {"input_tokens": 0, "output_tokens": 0}}}
+    empty = chunk({"content": "Hello there."}, "stop") | {"usage": {}}
+    answers: dict[Wire, list[Any]] = {"openai": [empty], "anthropic": [begin, *messages("Hello there.")[1:]]}
+    for wire, answer in answers.items():
+        async with loopback([as_events(answer)]) as server, model_at(server, wire, tmp_path) as model:
+            _, completion = await ask(model, request(user("Hi. " * 200)))
+            assert (completion.usage.estimated, completion.usage.input_tokens > 100) == (True, True)
+
+
+@pytest.mark.anyio
+async def test_a_stream_that_ends_too_early_is_cut_whatever_it_calls_itself(tmp_path: Path) -> None:
+    answers: dict[Wire, list[Any]] = {
+        "openai": [chunk({"content": "The keys are in the"})],
+        "anthropic": messages("The keys are in the")[:-2],
+    }
+    for wire, events in answers.items():
+        answer = replace(as_events(events), kind="text/plain")
+        async with loopback([answer] * 9) as server, model_at(server, wire, tmp_path) as model:
+            with pytest.raises(ModelUnavailable, match="before its answer was complete"):
+                await ask(model, request())
+
+
+def test_a_call_whose_pieces_repeat_its_id_without_an_index_is_one_call() -> None:
+    answer = ChatAnswer(no_ids())
+    pieces = [{"id": "a", "function": {"name": "look", "arguments": ""}}]
+    pieces += [{"id": "a", "function": {"arguments": part}} for part in ('{"at":', ' "b"}')]
+    for piece in (*pieces, {"id": "c", "function": {"name": "look", "arguments": "{}"}}):
+        answer.feed(chunk({"tool_calls": [piece]}))
+    answer.feed(chunk({}, "tool_calls"))
+    assert answer.blocks == (
+        ToolUseBlock(id="a", name="look", input={"at": "b"}),
+        ToolUseBlock(id="c", name="look", input={}),
+    )
 
 
 @requirement("models:lazy-import")

@@ -595,3 +595,23 @@ def test_an_answer_that_grows_without_end_when_it_is_unpacked_is_passed_on_and_n
     for start in range(0, len(packed), 4096):
         collector.take(packed[start : start + 4096])
     assert collector.read().text == ("Fine." if is_read else "")
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_characters_that_only_python_takes_for_the_end_of_a_line_are_part_of_an_answer(end: str) -> None:
+    collector = AnswerCollector(httpx2.Headers({"content-type": "text/event-stream"}))
+    texts = ["Take the ", "blue\u2028or the ", "green\x85one."]
+    events: list[Any] = [
+        {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}},
+        *(
+            {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": text}}
+            for text in texts
+        ),
+        {"type": "message_delta", "delta": {"stop_reason": "end_turn"}},
+        {"type": "message_stop"},
+    ]
+    for event in events:
+        line = f"event: {event['type']}{end}data: {json.dumps(event, ensure_ascii=False)}{end}{end}"
+        collector.take(line.encode())
+    answer = collector.read()
+    assert (answer.text, answer.is_final) == ("".join(texts), True)

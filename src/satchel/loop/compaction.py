@@ -29,7 +29,7 @@ from satchel.messages import (
     size_of_text,
 )
 from satchel.models.files import part_of
-from satchel.models.port import ChatModel, FileReader, ModelRequest
+from satchel.models.port import ChatModel, FileReader, ModelRequest, price_by
 from satchel.wording import cut_text
 
 _MOST_CHARS = 4_000
@@ -95,20 +95,23 @@ async def compact(
         ModelError: The user asked for the summary, and the model fails to write it.
     """
     before_size = _size(messages)
-    messages = _with_last_words_apart(messages)
-    max_bytes = before_size // 3
+    max_bytes = most_attached = before_size // 3
     if model.context_window is not None:
         max_bytes = min(max_bytes, estimator.bytes(int(model.context_window * keep_part)))
+        # What no model has read yet may fill more than what one has.
+        most_attached = estimator.bytes(model.context_window // 2)
+    messages = _with_last_words_apart(messages, most_attached)
     start = _start_of_kept(messages, max_bytes=max_bytes)
     older, kept = messages[:start], _trimmed(messages[start:], max_bytes=max_bytes)
     if _size(older) < _LEAST_GAIN:
         return None
-    usage = Usage()
+    spent: list[Usage] = []
     summary = ""
     if model.provider != "none":
         try:
-            summary, usage = await _summarise(
+            summary = await _summarise(
                 older,
+                spent=spent,
                 model=model,
                 emit=emit,
                 estimator=estimator,
@@ -126,7 +129,7 @@ async def compact(
     note = _summary_note(summary) if summary else _dropped_note(older)
     if to_do and not _has_result(kept, to_do):
         note += f"\n\nYour to-do list:\n{_ends(to_do, max_bytes // 4)}"
-    after = _joined(note, older, kept)
+    after = _joined(note, older, kept, most_attached=max_bytes // 4)
     after_size = _size(after)
     if after_size >= before_size:
         return None
@@ -137,7 +140,7 @@ async def compact(
         after_tokens=estimator.tokens(after_size),
         trigger=trigger,
         focus=focus,
-        usage=usage,
+        usage=sum(spent, Usage()),
     )
 
 
@@ -145,8 +148,8 @@ def _size(messages: Iterable[Message]) -> int:
     return sum(size_of_message(message) for message in messages)
 
 
-def _with_last_words_apart(messages: Sequence[Message]) -> list[Message]:
-    """The history with the user's newest words in a message of their own.
+def _with_last_words_apart(messages: Sequence[Message], most_attached: int) -> list[Message]:
+    """The history with the user's newest words, and what is attached to them, in a message of their own.
 
     The message of a failed turn has no answer, and the next one was added to it: the older words may be what does not
     fit.
@@ -154,21 +157,27 @@ def _with_last_words_apart(messages: Sequence[Message]) -> list[Message]:
     last = messages[-1] if messages else None
     if last is None or last.role != "user":
         return list(messages)
-    place = _place_of_last_words(last)
+    place = _place_of_last_words(last, most_attached)
     if place == 0:
         return list(messages)
     before, newest = last.blocks[:place], last.blocks[place:]
     return [*messages[:-1], Message(role="user", blocks=before), Message(role="user", blocks=newest)]
 
 
-def _place_of_last_words(message: Message) -> int:
-    """The index of the last block that the user said in a message; 0 if there is none."""
+def _place_of_last_words(message: Message, most_attached: int) -> int:
+    """The index of the last block that the user said in a message, or of the files before it unless they are larger; 0
+    if there is none.
+    """
     said = (
         place
         for place, block in enumerate(message.blocks)
         if isinstance(block, TextBlock) and block.origin == "said"
     )
-    return max(said, default=0)
+    place = first = max(said, default=0)
+    while first and isinstance(message.blocks[first - 1], FileBlock):
+        first -= 1
+    attached = Message(role="user", blocks=message.blocks[first:place])
+    return first if size_of_message(attached) <= most_attached else place
 
 
 def _is_start(message: Message) -> bool:
@@ -200,7 +209,7 @@ def _trimmed(kept: Sequence[Message], *, max_bytes: int) -> list[Message]:
         return list(kept)
     results = sorted(
         (
-            len(block.content)
+            size_of_text(block.content)
             for message in kept
             for block in message.blocks
             if isinstance(block, ToolResultBlock)
@@ -218,7 +227,7 @@ def _trimmed(kept: Sequence[Message], *, max_bytes: int) -> list[Message]:
         replace(
             message,
             blocks=tuple(
-                replace(block, content=_ends(block.content, limit))
+                replace(block, content=_ends(block.content, _chars_in(block.content, limit)))
                 if isinstance(block, ToolResultBlock)
                 else block
                 for block in message.blocks
@@ -228,6 +237,11 @@ def _trimmed(kept: Sequence[Message], *, max_bytes: int) -> list[Message]:
     ]
 
 
+def _chars_in(text: str, size: int) -> int:
+    """About as many characters of a text as have so many bytes."""
+    return max(_LEAST_RESULT, size * len(text) // max(1, size_of_text(text)))
+
+
 def _in_words(message: Message) -> Message:
     return replace(
         message,
@@ -235,14 +249,20 @@ def _in_words(message: Message) -> Message:
     )
 
 
-def _joined(note: str, older: Sequence[Message], kept: Sequence[Message]) -> tuple[Message, ...]:
-    """The summary, the user's last words if they were in the older part, and the kept messages."""
+def _joined(
+    note: str, older: Sequence[Message], kept: Sequence[Message], *, most_attached: int
+) -> tuple[Message, ...]:
+    """The summary, the user's last words with their files if they were in the older part, and the kept messages."""
     head: list[Block] = [TextBlock(text=note, origin="notice")]
     if not any(message.role == "user" and message.text.strip() for message in kept):
         said = next((m for m in reversed(older) if m.role == "user" and m.text.strip()), None)
         if said is not None:
-            newest = said.blocks[_place_of_last_words(said) :]
-            head += [block for block in newest if isinstance(block, TextBlock) and block.origin != "notice"]
+            newest = said.blocks[_place_of_last_words(said, most_attached) :]
+            head += [
+                block
+                for block in newest
+                if isinstance(block, FileBlock) or (isinstance(block, TextBlock) and block.origin != "notice")
+            ]
     joined = [Message(role="user", blocks=tuple(head))]
     for message in kept:
         if joined[-1].role == message.role == "user":
@@ -279,6 +299,7 @@ def _instructions() -> str:
 async def _summarise(
     older: Sequence[Message],
     *,
+    spent: list[Usage],
     model: ChatModel,
     emit: Callable[[Event], Awaitable[None]],
     estimator: TokenEstimator,
@@ -287,8 +308,8 @@ async def _summarise(
     session_id: str,
     on_request: Callable[[ModelRequest], Awaitable[None]] | None,
     read_file: FileReader | None,
-) -> tuple[str, Usage]:
-    """Have the model write the summary.
+) -> str:
+    """Have the model write the summary. What that costs is added to `spent`, also where it comes to nothing.
 
     Raises:
         ModelError: The model failed, or wrote nothing.
@@ -306,7 +327,7 @@ async def _summarise(
         if isinstance(event, Notice):
             await emit(event)
 
-    async def ask(pictures: Sequence[Block]) -> tuple[str, Usage]:
+    async def ask(pictures: Sequence[Block]) -> str:
         request = ModelRequest(
             system=_instructions(),
             messages=(Message(role="user", blocks=(words, *pictures)),),
@@ -317,16 +338,23 @@ async def _summarise(
         if on_request is not None:
             await on_request(request)
         answer = PartialAnswer()
-        await read_answer(
-            model, request, answer=answer, emit=emit_notices, max_bytes=_SUMMARY_BYTES, patience=patience
-        )
+        try:
+            await read_answer(
+                model, request, answer=answer, emit=emit_notices, max_bytes=_SUMMARY_BYTES, patience=patience
+            )
+        finally:
+            if answer.completion is not None:
+                spent.append(answer.completion.usage)
+            elif answer.size:
+                sent, said = estimator.tokens(_size(request.messages)), estimator.tokens(answer.size)
+                spent.append(price_by(model, Usage(input_tokens=sent, output_tokens=said, estimated=True)))
         completion = answer.completion
         if completion is None:
             raise ModelUnavailable("The summary did not end; it was stopped.")
         summary = clean_text("\n".join(b.text for b in completion.blocks if isinstance(b, TextBlock)).strip())
         if not summary:
             raise ModelUnavailable("The model wrote an empty summary.")
-        return summary, completion.usage
+        return summary
 
     pictures = _pictures(older, window=window, read_file=read_file)
     if pictures:

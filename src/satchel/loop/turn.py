@@ -53,7 +53,7 @@ from satchel.messages import (
     size_of_message,
     text_of,
 )
-from satchel.models.port import ChatModel, Completion, FileReader, ModelRequest
+from satchel.models.port import ChatModel, Completion, FileReader, ModelRequest, price_by
 
 Surface: TypeAlias = Callable[[Sequence[Message]], Awaitable[MemorySurfaced | None]]
 """Searches memory for what fits the newest messages that hold words, the user's last; None if nothing does."""
@@ -581,7 +581,7 @@ class TurnRunner:
             blocks=blocks,
             stop_reason="other",
             # The answer may have been complete just before it was stopped; then its usage is known.
-            usage=answer.completion.usage if answer.completion is not None else usage,
+            usage=answer.completion.usage if answer.completion is not None else price_by(self._model, usage),
             provider=self._model.provider,
             model=self._model.model,
         )

@@ -184,6 +184,10 @@ class HostedModel(ABC):
             lambda: self._attempt(request), policy=self._policy, random=self._random, sleep=self._sleep
         )
 
+    def price(self, usage: Usage) -> Usage:
+        """See `price_by`."""
+        return priced(usage, provider=self.provider, base_url=self._settings.base_url, model=self._model)
+
     async def aclose(self) -> None:
         """Close the connections."""
         client, self._client = self._client, None
@@ -256,7 +260,9 @@ class HostedModel(ABC):
             with anyio.move_on_after(CLOSE_LIMIT_S, shield=True):
                 await response.aclose()
         blocks = answer.blocks
-        usage = answer.usage or _estimated_usage(len(body), blocks)
+        usage = answer.usage
+        if usage is None or not usage.input_tokens:  # some report zeros
+            usage = _estimated_usage(len(body), blocks)
         model = answer.model or self._model
         yield Completion(
             blocks=blocks,
@@ -362,7 +368,10 @@ class HostedModel(ABC):
         if text.lstrip().startswith(("data:", "event:", ":")):
             # A stream with the wrong content type.
             reader = EventReader()
-            return self._deltas([*reader.feed(body), *reader.finish()], answer, offered_tools)
+            deltas = self._deltas([*reader.feed(body), *reader.finish()], answer, offered_tools)
+            if not answer.is_finished:
+                raise self._cut(None)
+            return deltas
         raise ModelRejected(
             f"{self._endpoint.name} answered with something that is not JSON: "
             f"{' '.join(text.split())[:200] or 'nothing'}. Is its address "

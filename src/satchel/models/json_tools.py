@@ -23,6 +23,7 @@ from satchel.messages import (
     ThinkingBlock,
     ToolResultBlock,
     ToolUseBlock,
+    Usage,
 )
 from satchel.models.abilities import AbilityStore
 from satchel.models.identifiers import CallIds
@@ -34,6 +35,7 @@ from satchel.models.port import (
     ModelRequest,
     ToolDefinition,
     options_of,
+    price_by,
 )
 from satchel.models.prefix import MessageCache
 from satchel.models.unasked_json import UnaskedJsonReader
@@ -125,6 +127,10 @@ class _Wrapper:
     def options(self) -> frozenset[str]:
         """The value of the wrapped model."""
         return options_of(self._inner)
+
+    def price(self, usage: Usage) -> Usage:
+        """The value of the wrapped model."""
+        return price_by(self._inner, usage)
 
     async def aclose(self) -> None:
         """Close the wrapped model."""

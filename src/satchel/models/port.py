@@ -133,6 +133,13 @@ def options_of(model: ChatModel) -> frozenset[str]:
     return frozenset(getattr(model, "options", ()))
 
 
+def price_by(model: ChatModel, usage: Usage) -> Usage:
+    """The usage with its cost if the model knows its price, by its method `price`, which it need not have."""
+    price = getattr(model, "price", None)
+    priced: Usage = price(usage) if price is not None else usage
+    return priced
+
+
 EmbedRole: TypeAlias = Literal["query", "document"]
 
 

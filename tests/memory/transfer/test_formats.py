@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 import zipfile
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from typing import BinaryIO
 
@@ -69,6 +70,79 @@ async def test_a_claude_code_transcript_gives_what_the_two_said_and_nothing_else
         "the output of a tool": 1,
         "the work of a sub-agent": 2,
     }
+
+
+@pytest.fixture
+def california(monkeypatch: pytest.MonkeyPatch) -> Iterator[timezone]:
+    """A process in California in winter, as a rule that needs no database of zones."""
+    with monkeypatch.context() as patched:
+        patched.setenv("TZ", "PST8PDT,M3.2.0,M11.1.0")
+        time.tzset()
+        yield timezone(timedelta(hours=-8))
+    time.tzset()
+
+
+@requirement("memory:import:transcripts")
+@pytest.mark.parametrize(
+    "line",
+    [
+        {"type": "user", "sessionId": "s", "uuid": "u", "timestamp": "2026-11-24T04:30:00.000Z",
+         "message": {"role": "user", "content": "The dentist is tomorrow at nine."}},
+        [{"title": "t", "conversation_id": "c", "create_time": 1795494600.0, "current_node": "b", "mapping": {
+            "a": {"id": "a", "message": None, "parent": None, "children": ["b"]},
+            "b": {"id": "b", "parent": "a", "children": [], "message": {
+                "id": "b", "author": {"role": "user"}, "create_time": 1795494600.0,
+                "content": {"content_type": "text", "parts": ["The dentist is tomorrow at nine."]}}}}}],
+    ],
+)  # fmt: skip
+async def test_tomorrow_is_the_day_after_that_of_the_users_own_zone(
+    tmp_path: Path, california: timezone, line: object
+) -> None:
+    # Programs write times in UTC, where the evening of Monday in California is Tuesday.
+    (tmp_path / ("a.jsonl" if isinstance(line, dict) else "conversations.json")).write_text(json.dumps(line))
+    now = datetime(2026, 11, 23, 21, tzinfo=california)
+    async with Memory.open(":memory:", embedder="none", clock=ManualClock(now)) as memory:
+        assert (await memory.import_from(tmp_path)).new == 1
+        (said,) = await memory.list()
+        assert said.said_at.isoformat() == "2026-11-23T20:30:00-08:00"
+        assert [line.days for line in (await memory.agenda()).memories] == ["Tue 2026-11-24"]
+
+
+@pytest.mark.parametrize(
+    ("written", "said_at"),
+    [
+        ("20260302", "2026-03-02T00:00:00-08:00"),
+        ("202603021015", "2026-03-02T10:15:00-08:00"),
+        ("20260302101530", "2026-03-02T10:15:30-08:00"),
+        ("1795494600", "2026-11-23T20:30:00-08:00"),
+        ("1795494600000", "2026-11-23T20:30:00-08:00"),
+    ],
+)
+async def test_a_day_in_digits_alone_is_no_number_of_seconds(
+    tmp_path: Path, california: timezone, written: str, said_at: str
+) -> None:
+    (tmp_path / "note.md").write_text(f"---\ncreated: {written}\n---\nThe keys are in the shed.\n")
+    now = datetime(2026, 12, 1, tzinfo=california)
+    async with Memory.open(":memory:", embedder="none", clock=ManualClock(now)) as memory:
+        await memory.import_from(tmp_path)
+        assert [one.said_at.isoformat() for one in await memory.list()] == [said_at]
+
+
+@requirement("memory:import:transcripts")
+async def test_what_was_imported_in_one_zone_is_known_in_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = {"header": "Gemini Apps", "title": "Prompted Where is Graz?", "time": "2026-11-24T04:30:00.123Z"}
+    (tmp_path / "MyActivity.json").write_text(json.dumps([asked]))
+    reports = []
+    async with Memory.open(":memory:", embedder="none", clock=ManualClock(NOON)) as memory:
+        for zone in ("UTC0", "PST8PDT,M3.2.0,M11.1.0"):
+            with monkeypatch.context() as patched:
+                patched.setenv("TZ", zone)
+                time.tzset()
+                reports.append(await memory.import_from(tmp_path))
+            time.tzset()
+    assert [(one.new, one.known) for one in reports] == [(1, 0), (0, 1)]
 
 
 @requirement("memory:import:transcripts")

@@ -24,7 +24,8 @@ from satchel.models.port import Embedder
 from tests.requirements import requirement
 
 PROVIDERS = {
-    "ollama": ProviderSettings(name="ollama", kind="openai", base_url="http://box:11434/v1/"),
+    "ollama": ProviderSettings(name="ollama", kind="ollama", base_url="http://box:11434/v1/"),
+    "attic": ProviderSettings(name="attic", kind="ollama", base_url="http://attic:11434"),
     "claude": ProviderSettings(name="claude", kind="anthropic"),
     "openai": builtin_providers({})["openai"],
     "local": ProviderSettings(name="local", kind="openai", base_url="http://127.0.0.1:1/v1", env_api_key="K"),
@@ -44,6 +45,7 @@ def test_a_name_opens_its_embedder_and_nothing_is_touched_before_the_first_call(
         name: (embedder.info, embedder._url)
         for name in (
             "ollama:nomic-embed-text:v1.5",
+            "attic:nomic-embed-text",
             "local:text-embedding-3-small",
             "openai:x",
         )
@@ -55,6 +57,7 @@ def test_a_name_opens_its_embedder_and_nothing_is_touched_before_the_first_call(
             768,
             "http://box:11434/v1/embeddings",
         ),
+        "attic:nomic-embed-text": ("attic:nomic-embed-text", 768, "http://attic:11434/v1/embeddings"),
         "local:text-embedding-3-small": (
             "local:text-embedding-3-small",
             1536,
@@ -75,7 +78,8 @@ def test_a_name_opens_its_embedder_and_nothing_is_touched_before_the_first_call(
         ("", 'memory.embedder = "": there is no such embedder.'),
         ("ollama:", 'memory.embedder = "ollama:": there is no such embedder.'),
         ("ollama:x@http://far:1", "the address belongs in base_url of [providers.ollama]"),
-        ("nobody:x", 'there is no provider "nobody" (there are: claude, local, ollama, openai).'),
+        ("attic:x@http://far:1", "the address belongs in base_url of [providers.attic]"),
+        ("nobody:x", 'there is no provider "nobody" (there are: attic, claude, local, ollama, openai).'),
         ("claude:x", 'the provider "claude" is of kind "anthropic", which has no embeddings'),
     ],
 )

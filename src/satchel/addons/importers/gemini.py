@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from html import unescape
 from typing import Any, BinaryIO, Final
 
@@ -54,9 +54,10 @@ def read(stream: BinaryIO, file: SourceFile) -> Iterator[Part]:
             asked.append((at, -number, element))  # the file has the newest first
     transcript, last = TurnNumbering(""), None
     for at, number, one in sorted(asked, key=lambda each: each[:2]):
+        moment = at.astimezone(UTC).isoformat()  # the same wherever it is imported
         if last is None or at - last > _GAP:
             yield from transcript.conversation()
-            transcript = TurnNumbering(place_of("gemini", stable_id("gemini", at.isoformat())))
+            transcript = TurnNumbering(place_of("gemini", stable_id("gemini", moment)))
         last = at
         answers = one.get("safeHtmlItem")
         words = [
@@ -74,7 +75,7 @@ def read(stream: BinaryIO, file: SourceFile) -> Iterator[Part]:
                 at=at,
                 modified_at=file.modified_at,
                 where=f"{file.name}#{-number}",
-                names=("gemini", at.isoformat(), role),
+                names=("gemini", moment, role),
                 files=list(_files(one, file)) if role == "user" else (),
             )
     yield from transcript.conversation()

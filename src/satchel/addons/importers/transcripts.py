@@ -25,6 +25,8 @@ from satchel.memory.transfer.parts import (
 NO_TEXT = "no text of a person or a model in it"
 WRITTEN_BY_PROGRAM = "written by the agent's own program"
 """Reasons why messages are left out."""
+_IN_DIGITS = {8: "%Y%m%d", 12: "%Y%m%d%H%M", 14: "%Y%m%d%H%M%S"}
+"""Times in digits alone, as notes have them, by their length; seconds and milliseconds have 10 and 13."""
 
 
 @dataclass(slots=True)
@@ -167,18 +169,22 @@ def _decoded(data: str) -> bytes:
 
 
 def moment_of(value: Any) -> datetime | None:
-    """Parse a time: ISO 8601, or seconds or milliseconds since 1970, as a number or a string; None if it isn't one."""
+    """Parse a time: ISO 8601, or seconds or milliseconds since 1970, as a number or a string; None if it isn't one. It
+    is in the system's zone unless it has another offset than that of UTC.
+    """
     try:
         if isinstance(value, str) and value.strip():
             text = value.strip()
-            if text.replace(".", "", 1).isdecimal():
+            form = _IN_DIGITS.get(len(text)) if text.isdecimal() else None
+            if form is None and text.replace(".", "", 1).isdecimal():
                 return moment_of(float(text))
             # Programs without a date write the year 1.
-            found = datetime.fromisoformat(text)
-            found = found.astimezone() if found.tzinfo is None else found
+            found = datetime.strptime(text, form).astimezone() if form else datetime.fromisoformat(text)
+            # Programs write times in UTC, whatever the zone is in which "tomorrow" is said.
+            found = found if found.utcoffset() else found.astimezone()
         elif isinstance(value, int | float) and not isinstance(value, bool) and value > 0:
             seconds = value / 1000 if value > 100_000_000_000 else value
-            found = datetime.fromtimestamp(seconds, UTC)
+            found = datetime.fromtimestamp(seconds, UTC).astimezone()
         else:
             return None
     except (ValueError, OverflowError, OSError):

@@ -13,7 +13,7 @@ from typing import Final, TypeAlias
 
 from satchel.clock import in_zone_of
 from satchel.memory.distill.asking import EVERY, Proposal
-from satchel.memory.distill.days import DayWords, day_of, fits, said_in
+from satchel.memory.distill.days import DayWords, day_of, fits, is_misspelt_in, said_in
 from satchel.memory.distill.windows import EpisodePart, Window
 from satchel.memory.records import TRUST_RANK, FactTime, MemoryRecord, Trust
 from satchel.memory.text.dates import ResolvedDate, days_meant, end_of_length, resolve_dates
@@ -129,11 +129,13 @@ class _Places:
     said: Mapping[str, ResolvedDate]
 
     def _piece(self, words: str) -> EpisodePart | None:
-        """The piece that words stand in: a source of the fact, or else the last one. None where nobody said them."""
-        for piece in (*self.sources, *reversed(self.window.pieces)):
-            if find_quote(words, piece.text) is not None:
-                return piece
-        return None
+        """The piece that words stand in: a source of the fact, or else the last one; where none has them so, one that
+        has them misspelt. None where nobody said them.
+        """
+        pieces = (*self.sources, *reversed(self.window.pieces))
+        said = (piece for piece in pieces if find_quote(words, piece.text) is not None)
+        misspelt = (piece for piece in pieces if is_misspelt_in(words, piece.text))
+        return next(said, None) or next(misspelt, None)
 
     def days(self, words: str, *, is_past: bool) -> tuple[date, date] | None:
         """The days that words mean, if they were said."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import date, timedelta
+from difflib import get_close_matches
 from functools import cache
 from typing import Final, NamedTuple
 
@@ -22,6 +23,8 @@ _YEAR: Final = timedelta(days=366)
 """The same of a month that is named without its year."""
 _CLOCK: Final = frozenset({":", "h", "uhr", "am", "pm", "点", "點", "时"})
 """After a number, they say that it is an hour."""
+_LIKE: Final = 0.85
+"""How much alike a word and its misspelling are, by `difflib`; "tuesday" and "thursday" are 0.8."""
 _SHORT: Final = 3
 """Letters of a shortened name, such as "feb."."""
 
@@ -63,6 +66,19 @@ def _names() -> Mapping[str, frozenset[tuple[str, int]]]:
             if kind != "unit":
                 found.setdefault(word[:_SHORT], set()).add((kind, value))
     return {word: frozenset(meant) for word, meant in found.items()}
+
+
+def is_misspelt_in(words: str, text: str) -> bool:
+    """Whether a text has words for a day misspelt, as no language has them: "tomorow" for "tomorrow". A model may quote
+    them as they are spelt.
+    """
+    known = frozenset[str]().union(*(language(name).vocabulary for name in LANGUAGES))
+    there = {token.word for token in tokens_of(text)}
+    missing = [token.word for token in tokens_of(words) if token.word not in there]
+    unknown = there - known
+    return bool(missing) and all(
+        word in known and get_close_matches(word, unknown, n=1, cutoff=_LIKE) for word in missing
+    )
 
 
 def said_in(words: str) -> DayWords:

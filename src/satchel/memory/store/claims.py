@@ -17,7 +17,7 @@ from satchel.errors import StorageError
 from satchel.memory.store.micros import to_micros
 from satchel.memory.store.repository import among, listed
 from satchel.memory.store.tables import claims
-from satchel.processes import has_ended, machine_name
+from satchel.processes import has_ended, is_of_earlier_start, machine_name
 from satchel.storage import Database, Prepared
 from satchel.tasks import background_tasks
 
@@ -98,7 +98,7 @@ class Claims:
 
     async def is_held(self, work: str) -> bool:
         """Whether somebody is doing a piece of this work now."""
-        return bool(await self._backend.read(lambda connection: _held(connection, work, self._micros())))
+        return bool(await self._backend.read(lambda connection: self._held(connection, work, self._micros())))
 
     async def _claim(
         self,
@@ -108,11 +108,11 @@ class Claims:
         wait_s: float | None,
     ) -> Sequence[T]:
         def look(connection: Connection) -> Sequence[T]:
-            return find(connection, _held(connection, work, self._micros()))
+            return find(connection, self._held(connection, work, self._micros()))
 
         def claim(connection: Connection) -> Sequence[T]:
             now = self._micros()
-            held = _held(connection, work, now)
+            held = self._held(connection, work, now)
             pieces = find(connection, held)
             names = [name(piece) for piece in pieces]
             _release(connection, work, names)  # Those of the dead.
@@ -141,6 +141,22 @@ class Claims:
             with suppress(StorageError):
                 await self._backend.write(renew)
 
+    def _held(self, connection: Connection, work: str, now: int) -> frozenset[str]:
+        # A lease that ends later than any lease can was given before the clock was set back.
+        latest = now + 2 * round(_LEASE_S * 1_000_000)
+        rows = _HELD.run(connection, {"work": work, "now": now, "latest": latest})
+        dead = {owner for owner in {owner for _, owner in rows} if self._is_dead(owner)}
+        return frozenset(piece for piece, owner in rows if owner not in dead)
+
+    def _is_dead(self, owner: str) -> bool:
+        """Whether a process is known to have ended. Those elsewhere are never known to; a file has none of these, as it
+        is on no network file system.
+        """
+        place, pid, _ = owner.rsplit(" ", 2)
+        if place == machine_name():
+            return has_ended(int(pid))
+        return not self._backend.is_on_server and is_of_earlier_start(place)
+
     def _micros(self) -> int:
         return to_micros(self._clock.now())
 
@@ -160,20 +176,6 @@ _RELEASE = Prepared(_OF_PIECES)
 _RELEASE_OWN = Prepared(_OF_PIECES.where(claims.c.owner == bindparam("owner")))
 
 
-def _held(connection: Connection, work: str, now: int) -> frozenset[str]:
-    # A lease that ends later than any lease can was given before the clock was set back.
-    latest = now + 2 * round(_LEASE_S * 1_000_000)
-    rows = _HELD.run(connection, {"work": work, "now": now, "latest": latest})
-    dead = {owner for owner in {owner for _, owner in rows} if _is_dead(owner)}
-    return frozenset(piece for piece, owner in rows if owner not in dead)
-
-
 def _release(connection: Connection, work: str, names: Sequence[str], *, owner: str | None = None) -> None:
     release = _RELEASE if owner is None else _RELEASE_OWN
     release.run(connection, {"work": work, "pieces": json.dumps(list(names)), "owner": owner})
-
-
-def _is_dead(owner: str) -> bool:
-    """Whether a process is known to have ended. Those elsewhere are never known to."""
-    place, pid, _ = owner.rsplit(" ", 2)
-    return place == machine_name() and has_ended(int(pid))

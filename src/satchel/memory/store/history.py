@@ -294,7 +294,7 @@ def undo_change(connection: Connection, space: int, change_id: str, note: Change
         )
     if old_edge is not None and current is not None:
         put_edge(connection, current[0], current[1], old_edge["relation"], old_edge["weight"], note.at)
-    if change.action == "supersede" and before["valid_to"] is None and _is_superseded(connection, row.rid):
+    if change.action == "supersede" and before["valid_to"] is None and is_superseded(connection, row.rid):
         del before["valid_to"], after["valid_to"]  # Another memory that took its place ended it too.
     if before:
         apply_fields(connection, space, row, before)
@@ -349,7 +349,8 @@ def undo_comparing(connection: Connection, space: int, *, at: int) -> None:
             undo_change(connection, space, f"c{id}", ChangeNote(at=at, who="upgrade", why=_NO_COMPARING))
 
 
-def _is_superseded(connection: Connection, rid: int) -> bool:
+def is_superseded(connection: Connection, rid: int) -> bool:
+    """Whether another memory has taken the place of one."""
     query = select(edges.c.source_rid).where(edges.c.target_rid == rid, edges.c.relation == "supersedes")
     return connection.execute(query.limit(1)).first() is not None
 

@@ -22,6 +22,7 @@ from satchel.memory.store.history import (
     apply_fields,
     earlier_contents,
     find_row,
+    is_superseded,
     put_edge,
     state_of,
     write_change,
@@ -176,8 +177,9 @@ def edit(
     row = find_row(connection, space, id)
     now = state_of(connection, row)
     if now["time"] is not None and fields.get("content", now["content"]) != now["content"]:
-        # Its days are read out of the new words, and its end was that of the old ones.
-        fields = {"valid_to": None, **fields, "time": None}
+        # Its days are read out of the new words, and its end was that of the old ones, or of what took its place.
+        ends = {} if is_superseded(connection, row.rid) else {"valid_to": None}
+        fields = {**ends, **fields, "time": None}
     before = {name: now[name] for name, value in fields.items() if now[name] != value}
     if not before:
         return None

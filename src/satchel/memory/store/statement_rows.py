@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import date, datetime
+from datetime import date, datetime, timedelta
 from typing import Any, Final
 
 from sqlalchemy import Connection, and_, bindparam, delete, exists, func, insert, literal, not_, or_, select
@@ -417,9 +417,13 @@ def appointments(
     )
 
 
-def rounds_of(day: date) -> tuple[str, str]:
-    """The rounds of a week and of a month that a day is, as `statements.every` has them."""
-    return f"week {day.weekday()}", f"month {day.day}"
+def rounds_of(day: date) -> tuple[str, ...]:
+    """The rounds of a week and of a month that a day is, as `statements.every` has them. The last day of a month is
+    also those that the month lacks.
+    """
+    is_last = day.month != (day + timedelta(days=1)).month
+    days = range(day.day, 32 if is_last else day.day + 1)
+    return f"week {day.weekday()}", *(f"month {number}" for number in days)
 
 
 def _days(first: date, last: date) -> Iterable[date]:

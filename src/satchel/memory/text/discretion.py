@@ -43,6 +43,8 @@ _WORD: Final = re.compile(r"\w[\w'-]*?(?='s\b|[^\w'-]|$)")
 """A word, without the "'s" of whoever has something."""
 _STRETCHED: Final = re.compile(r"([^\W\d])\1{2,}")
 _CLAUSE: Final = re.compile(r"[,;:.(]")
+_UNSPACED: Final = "\u2e80"
+"""The first character of the scripts without spaces."""
 _SENTENCE: Final = re.compile(r"[^.!?…。！？\n]+[.!?…。！？]*")
 
 
@@ -176,9 +178,12 @@ def _called(text: str) -> list[str]:
 def is_kin(name: str, said: str) -> bool:
     """Whether the user speaks of somebody of theirs by this name ("my husband Tobi"). `name` is as in `named_in`."""
     said = said[:_MOST_CHARS]
-    if name not in plain(said) or name not in _names(said):
+    is_chinese = name > _UNSPACED
+    if name not in plain(said) or not (is_chinese or name in _names(said)):
         return False
-    return any(name in match.groups() for match in _forms()["kin"].finditer(_plain(said)))
+    called = (one for match in _forms()["kin"].finditer(_plain(said)) for one in match.groups() if one)
+    # Chinese has no blanks: behind the name, the sentence goes on.
+    return any(one == name or (is_chinese and one.startswith(name)) for one in called)
 
 
 def _names(text: str) -> set[str]:

@@ -77,9 +77,11 @@ def open_embedder(
             f'{setting} = "{name}": the provider "{provider_name}" is of kind "{provider.kind}", which '
             'has no embeddings; use one of kind "openai".'
         )
-    if provider_name == "ollama":
+    if provider.kind == "ollama":
         if "://" in model:
-            raise ConfigError(f'{setting} = "{name}": the address belongs in base_url of [providers.ollama].')
+            raise ConfigError(
+                f'{setting} = "{name}": the address belongs in base_url of [providers.{provider_name}].'
+            )
         # Ollama's OpenAI-compatible API.
         base_url = f"{provider.base_url.rstrip('/').removesuffix('/v1')}/v1"
         provider = replace(provider, base_url=base_url)

@@ -289,9 +289,11 @@ class ChatAnswer(AnswerAssembler):
         index = item.get("index")
         call = self._by_index.get(index) if isinstance(index, int) else None
         if not isinstance(index, int):
-            # Endpoints that omit the index send complete calls, or continue the last one without its id.
-            index = len(self._calls) if proposed or function.get("name") or not self._calls else -1
-            call = self._calls[-1] if index < 0 else None
+            # Endpoints that omit the index send complete calls, or continue the last one without its name.
+            last = self._calls[-1] if self._calls else None
+            if last is not None and not function.get("name") and proposed in ("", last.proposed):
+                call = last
+            index = len(self._calls)
         elif (
             call is not None
             and proposed

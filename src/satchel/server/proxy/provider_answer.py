@@ -58,7 +58,8 @@ class AnswerCollector:
         try:
             body = _text_of(httpx2.Response(200, headers=kept, content=iter(self._pieces)))
             if "event-stream" in self._headers.get("content-type", ""):
-                return _read_stream(_events(body.splitlines()))
+                # `splitlines` would also end a line at U+2028 and the like, which JSON may contain as they are.
+                return _read_stream(_events(body.split("\n")))
             return _read_message(json.loads(body))
         # The bytes are from outside: badly compressed, cut, or in an unexpected form. Nobody waits for this.
         except (httpx2.DecodingError, ValueError, RecursionError, AttributeError, TypeError):
