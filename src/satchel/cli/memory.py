@@ -231,8 +231,8 @@ async def search(
     stats = await memory.stats()
     if mode == "semantic" and (waiting := stats.memories - stats.embedded):
         tell(
-            f"{waiting:,} of {lines.counted(stats.memories, 'memory', 'memories')} can’t be found in this mode yet: they have "
-            "no vector. The embedder makes them in the background. --mode lexical searches their words now."
+            f"{waiting:,} of {lines.counted(stats.memories, 'memory', 'memories')} can’t be found in this mode yet: "
+            "they have no vector. The embedder makes them in the background. --mode lexical searches their words now."
         )
 
 
