@@ -265,6 +265,23 @@ def test_a_reader_who_goes_up_a_little_stays_there_and_a_button_leads_back_to_th
         expect(page.get_by_label("Message", exact=True)).to_be_focused()
 
 
+@requirement("web-pages:chat:chromium")
+def test_without_scripts_a_page_comes_again_until_the_answer_is_there(
+    chromium: Browser, world: World
+) -> None:
+    world.held.reached.clear()
+    world.held.go_on.clear()
+    context = logged_in_window(chromium, world, java_script_enabled=False)
+    page = context.new_page()
+    page.goto("./")
+    page.get_by_label("Message", exact=True).fill("Tell a story")
+    page.get_by_role("button", name="Send").click()
+    expect(page.locator("#turn-1")).to_contain_text("Tell a story")
+    world.held.go_on.set()
+    expect(said_in(page, 1)).to_contain_text("Chapter 80")
+    context.close()
+
+
 @requirement("web-pages:diagrams:mind-maps")
 def test_a_mind_map_is_drawn_as_a_tree_of_its_words(chromium: Browser, world: World) -> None:
     with window(chromium, world.url, world=world) as (context, watched):

@@ -13,6 +13,7 @@ import pytest
 
 from satchel.errors import NotFound, UsageError
 from satchel.memory import Episode
+from satchel.runtime.importing import import_into
 from satchel.runtime.lately import Lately
 from satchel.server import page_import
 from satchel.server.pages import site
@@ -802,7 +803,7 @@ def test_memories_are_downloaded_and_imported_by_a_form_with_a_file(
             pass  # the test's own limit ends a wait in vain
         assert "Tomatoes 1 turn, from Claude" in words_of(open_page(client, "/sessions"))
         # One that ends while the page is made is under way there, and over on the next.
-        real_import, real_around = page_import.import_into, site._surroundings
+        real_import, real_around = import_into, site._surroundings
 
         async def held_import(*args: Any, **more: Any) -> Any:
             await world.held.wait()
