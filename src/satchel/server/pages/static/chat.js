@@ -74,18 +74,19 @@ function focusField() {
   if (document.activeElement === document.body && !matchMedia("(pointer: coarse)").matches) message.focus({ preventScroll: true });
 }
 
-// The end is followed until the reader goes up from it, by however little, and again from where they come near it.
+// The end is followed until the reader goes up from it, by however little, and again when they are back there.
 const belowSight = () => document.documentElement.scrollHeight - innerHeight - scrollY;
 const endButton = document.getElementById("to-end");
 let follows = true;
 let scrolledTo = scrollY;
 
-addEventListener("scroll", () => {
+function look() {
   if (scrollY < scrolledTo) follows = belowSight() < 2;
-  else if (belowSight() < 120) follows = true;
+  else if (scrollY > scrolledTo && belowSight() < 2) follows = true;
   scrolledTo = scrollY;
   offerEnd();
-});
+}
+addEventListener("scroll", look);
 const offerEnd = () => { endButton.hidden = follows || belowSight() < innerHeight / 2; };
 endButton.addEventListener("click", () => { follows = true; toEnd(); offerEnd(); endButton.blur(); focusField(); });
 
@@ -95,12 +96,16 @@ function element(html) {
   return template.content.firstElementChild;
 }
 
-const toEnd = () => scrollTo({ top: document.documentElement.scrollHeight, behavior: "instant" });
+function toEnd() {
+  scrollTo({ top: document.documentElement.scrollHeight, behavior: "instant" });
+  scrolledTo = scrollY;
+}
 
 // The field grows with what is written, and with a message that waits: what stands above it stays in sight.
 new ResizeObserver(() => { if (follows) toEnd(); }).observe(composer);
 
 function keepingPlace(change) {
+  look();   // the event of a scroll comes a moment after it
   change();
   if (follows) toEnd(); else offerEnd();
 }
