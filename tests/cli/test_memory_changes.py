@@ -157,3 +157,16 @@ def test_the_list_and_a_search_mark_what_no_longer_holds_or_may_not(run: Run) ->
     assert line.endswith(f"may no longer hold: {coffee}")
     satchel("link", coffee, tea, "--relation", "may_replace", "--weight", "0")
     assert "may no longer hold" not in satchel("list")
+
+
+@requirement("memory:search:no-waiting")
+def test_a_search_by_meaning_says_how_many_memories_wait_for_vectors_and_offers_words(run: Run) -> None:
+    run("memory", "add", "The network is called kvist.", environ=NO_EMBEDDER)
+    unreachable = {"SATCHEL_MEMORY_EMBEDDER": "ollama:nomic-embed-text"}
+    ran = run("memory", "search", "network", "--mode", "semantic", environ=unreachable)
+    assert ran.code == 0
+    assert "1 of 1 memory can’t be found in this mode yet" in ran.err
+    assert "--mode lexical" in ran.err
+    ran = run("memory", "search", "network", "--mode", "lexical", environ=unreachable)
+    assert "kvist" in ran.out
+    assert "can’t be found" not in ran.err

@@ -61,6 +61,7 @@ HOSTILE = """\
 
 The end."""
 
+STORY = "".join(f"Chapter {number} of it.\n\n" for number in range(1, 81))
 FLOW = 'flowchart LR\n  A["Customer <img src=/leak.png onerror=alert(1)>"] --> B[Repair]\n'
 MIND_MAP = """\
 ```mermaid
@@ -94,6 +95,8 @@ def reply(held: Held) -> ScriptedModel:
             return "It is done."
         if "hostile" in newest:
             return Reply(text=HOSTILE, chunk=40, between=held.wait)
+        if "story" in newest:
+            return Reply(text=STORY, chunk=len(STORY) // 2, between=held.wait)
         if "mind map" in newest:
             return MIND_MAP
         if "diagram" in newest:
@@ -232,6 +235,51 @@ def test_a_reload_and_a_second_tab_in_the_middle_of_a_hostile_answer_lose_nothin
         expect(page).to_have_title(re.compile("^A hostile one"))
         other.bring_to_front()
         expect(said_in(other, 2)).to_have_text("I see.")
+
+
+@requirement("web-pages:chat:chromium", "web-pages:chat:stream")
+def test_a_reader_who_goes_up_a_little_stays_there_and_a_button_leads_back_to_the_end(
+    chromium: Browser, world: World
+) -> None:
+    world.held.reached.clear()
+    world.held.go_on.clear()
+    with window(chromium, world.url, world=world) as (context, _):
+        page = context.new_page()
+        page.goto("./")
+        write(page, "Tell a story")
+        expect(said_in(page, 1)).to_contain_text("Chapter 38")
+        below = "document.documentElement.scrollHeight - innerHeight - scrollY"
+        assert page.evaluate(below) < 2  # it is followed
+        button = page.get_by_role("button", name="To the end")
+        expect(button).to_be_hidden()
+        page.evaluate("scrollBy(0, -40)")
+        page.evaluate("new Promise((drawn) => requestAnimationFrame(() => requestAnimationFrame(drawn)))")
+        there = page.evaluate("scrollY")
+        world.held.go_on.set()
+        expect(said_in(page, 1)).to_contain_text("Chapter 80")
+        expect(page.locator("#stop")).to_be_hidden()
+        assert page.evaluate("scrollY") == there
+        button.click()
+        expect(button).to_be_hidden()
+        assert page.evaluate(below) < 2
+        expect(page.get_by_label("Message", exact=True)).to_be_focused()
+
+
+@requirement("web-pages:chat:chromium")
+def test_without_scripts_a_page_comes_again_until_the_answer_is_there(
+    chromium: Browser, world: World
+) -> None:
+    world.held.reached.clear()
+    world.held.go_on.clear()
+    context = logged_in_window(chromium, world, java_script_enabled=False)
+    page = context.new_page()
+    page.goto("./")
+    page.get_by_label("Message", exact=True).fill("Tell a story")
+    page.get_by_role("button", name="Send").click()
+    expect(page.locator("#turn-1")).to_contain_text("Tell a story")
+    world.held.go_on.set()
+    expect(said_in(page, 1)).to_contain_text("Chapter 80")
+    context.close()
 
 
 @requirement("web-pages:diagrams:mind-maps")

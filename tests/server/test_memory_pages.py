@@ -13,7 +13,10 @@ import pytest
 
 from satchel.errors import NotFound, UsageError
 from satchel.memory import Episode
+from satchel.runtime.importing import import_into
 from satchel.runtime.lately import Lately
+from satchel.server import page_import
+from satchel.server.pages import site
 from tests.requirements import requirement
 from tests.server.browsers import at, browser, open_page, read, said, send, ticked, words_of
 from tests.server.world import World, chat, serving
@@ -799,3 +802,23 @@ def test_memories_are_downloaded_and_imported_by_a_form_with_a_file(
         while "Imported 1 new conversation, 1 memory" not in words_of(open_page(client, "/memories/move")):
             pass  # the test's own limit ends a wait in vain
         assert "Tomatoes 1 turn, from Claude" in words_of(open_page(client, "/sessions"))
+        # One that ends while the page is made is under way there, and over on the next.
+        real_import, real_around = import_into, site._surroundings
+
+        async def held_import(*args: Any, **more: Any) -> Any:
+            await world.held.wait()
+            return await real_import(*args, **more)
+
+        async def around(service: Any, now: Any) -> Any:
+            world.held.go_on.set()
+            if service.importing.is_running:
+                await service.importing._over.wait()
+            return await real_around(service, now)
+
+        monkeypatch.setattr(page_import, "import_into", held_import)
+        monkeypatch.setattr(site, "_surroundings", around)
+        assert sent(written, "m.jsonl").headers["location"] == "/memories/move"
+        page = open_page(client, "/memories/move")
+        assert "The import is under way" in words_of(page)
+        assert page.cssselect("#importing[data-running]")
+        assert "Imported 0 memories; 1 known" in words_of(open_page(client, "/memories/move"))

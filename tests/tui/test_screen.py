@@ -309,12 +309,13 @@ class _Held:
 @pytest.mark.parametrize("key", ["escape", "ctrl+c"])
 async def test_a_key_interrupts_the_answer_and_ctrl_c_twice_leaves(tmp_path: Path, key: str) -> None:
     held = _Held()
-    async with screen(
-        tmp_path, ScriptedModel([Reply(text="One two three four", chunk=8, between=held.wait)])
-    ) as hands:
+    answer = Reply(text="One two three four", chunk=8, between=held.wait)
+    long_name = "qwen3-coder-480b-a35b-instruct-2026-11-30-q4_K_M-imatrix"
+    async with screen(tmp_path, ScriptedModel([answer], model=long_name)) as hands:
         await hands.say("Count")
         await hands.see("One two")
         assert "Esc interrupts" in hands.text
+        assert "… · ask" in hands.text  # the name gives way
         await hands.pilot.press(key)
         await hands.see("(interrupted)")
         hands.look_for_a_while()

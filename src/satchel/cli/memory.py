@@ -225,8 +225,15 @@ async def search(
         return
     for hit in hits:
         say(hit_line(hit, later.get(hit.memory.id, ()), evidence=evidence.get(hit.memory.id, ())))
-    if not hits:
-        tell("No memory matches.")
+    if hits:
+        return
+    tell("No memory matches.")
+    stats = await memory.stats()
+    if mode == "semantic" and (waiting := stats.memories - stats.embedded):
+        tell(
+            f"{waiting:,} of {lines.counted(stats.memories, 'memory', 'memories')} can’t be found in this mode yet: "
+            "they have no vector. The embedder makes them in the background. --mode lexical searches their words now."
+        )
 
 
 @memory.command("list")

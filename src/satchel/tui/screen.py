@@ -159,7 +159,7 @@ class ConversationScreen(App[int]):
         self._menu = Menu()
         self._composer = Composer(self._menu, self._dropped_in)
         self._status = Static(id="status", markup=False)
-        self._shown_status: tuple[str, str] = ("", "")
+        self._shown_status = Text()
         self._turn: TurnWidget | None = None
         self._asks: dict[str, QuestionPrompt] = {}
         self._meant: QuestionPrompt | None = None  # the last that had the keys
@@ -284,19 +284,20 @@ class ConversationScreen(App[int]):
             left = Text("▸ running · Esc interrupts")
         else:
             left = Text("" if self.size.width < _NARROW else "Enter sends · F1 keys", style="dim")
-        spent = usage_line(session.usage)
-        right = " · ".join(part for part in (session.model_name, session.mode, spent) if part)
-        if (left.plain, right) != self._shown_status:
-            self._shown_status = left.plain, right
-            grid = Table.grid(expand=True, padding=(0, 1))
-            grid.add_column(no_wrap=True)
-            grid.add_column(no_wrap=True, justify="right", overflow="ellipsis")
-            grid.add_row(left, Text(plain(right)))
-            self._status.update(grid)
+        # What is pressed stays in sight, and the mode: the figures give way, and then a long name.
+        room = max(self.size.width - 3 - left.cell_len, 0)
+        mode, spent = f" · {session.mode}", usage_line(session.usage)
+        right = Text(plain(session.model_name))
+        right.truncate(max(room - len(mode), 0), overflow="ellipsis")
+        right.append(f"{mode} · {spent}" if spent else mode)
+        right.truncate(room, overflow="ellipsis")
+        line = Text.assemble(left, " " * (room + 1 - right.cell_len), right)
+        if line != self._shown_status:
+            self._shown_status = line
+            self._status.update(line)
 
     def on_resize(self) -> None:
         """The head and the status fit the width, once it is known."""
-        self._shown_status = "", ""
         self.call_after_refresh(self._draw_head)
         self.call_after_refresh(self._draw_status)
 

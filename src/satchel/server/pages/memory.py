@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from io import BytesIO
 from typing import Any, Final
@@ -345,6 +346,7 @@ async def moving(request: Request, service: Serves) -> Response:
 
 
 async def _moving(request: Request, service: Service, problem: str = "") -> Response:
+    importing = copy(service.importing)  # it may end while the page is made
     return await page(
         request,
         "memory-move.html",
@@ -352,8 +354,8 @@ async def _moving(request: Request, service: Service, problem: str = "") -> Resp
         current="/memories",
         status=422 if problem else 200,
         problem=problem,
-        importing=service.importing,
-        came=_came_of(service.importing.report) if service.importing.report is not None else None,
+        importing=importing,
+        came=_came_of(importing.report) if importing.report is not None else None,
     )
 
 

@@ -74,7 +74,21 @@ function focusField() {
   if (document.activeElement === document.body && !matchMedia("(pointer: coarse)").matches) message.focus({ preventScroll: true });
 }
 
-const atEnd = () => innerHeight + scrollY >= document.documentElement.scrollHeight - 120;
+// The end is followed until the reader goes up from it, by however little, and again when they are back there.
+const belowSight = () => document.documentElement.scrollHeight - innerHeight - scrollY;
+const endButton = document.getElementById("to-end");
+let follows = true;
+let scrolledTo = scrollY;
+
+function look() {
+  if (scrollY < scrolledTo) follows = belowSight() < 2;
+  else if (scrollY > scrolledTo && belowSight() < 2) follows = true;
+  scrolledTo = scrollY;
+  offerEnd();
+}
+addEventListener("scroll", look);
+const offerEnd = () => { endButton.hidden = follows || belowSight() < innerHeight / 2; };
+endButton.addEventListener("click", () => { follows = true; toEnd(); offerEnd(); endButton.blur(); focusField(); });
 
 function element(html) {
   const template = document.createElement("template");
@@ -82,15 +96,18 @@ function element(html) {
   return template.content.firstElementChild;
 }
 
-const toEnd = () => scrollTo({ top: document.documentElement.scrollHeight, behavior: "instant" });
+function toEnd() {
+  scrollTo({ top: document.documentElement.scrollHeight, behavior: "instant" });
+  scrolledTo = scrollY;
+}
 
 // The field grows with what is written, and with a message that waits: what stands above it stays in sight.
-new ResizeObserver(() => { if (atEnd()) toEnd(); }).observe(composer);
+new ResizeObserver(() => { if (follows) toEnd(); }).observe(composer);
 
 function keepingPlace(change) {
-  const follows = atEnd();
+  look();   // the event of a scroll comes a moment after it
   change();
-  if (follows) toEnd();
+  if (follows) toEnd(); else offerEnd();
 }
 
 function put({ id, html, into }) {
@@ -424,7 +441,8 @@ async function send(text, { shows = true } = {}) {
     if (!said.turn) { running = false; showRunning(); }
     if (shows) show(said);
     if (session && !said.turn) refreshAround();   // a command may have changed the title
-    scrollTo({ top: document.documentElement.scrollHeight });
+    follows = true;
+    toEnd();
   } catch (error) {
     running = false;
     showRunning();
@@ -609,5 +627,6 @@ showRunning(document.getElementById("elsewhere")?.hidden === false ? "elsewhere"
 restoreDraft();
 focusField();
 addEventListener("load", () => setTimeout(focusField));   // going to a turn that the address names takes the focus away
-if (session && !location.hash && turns.childElementCount) scrollTo({ top: document.documentElement.scrollHeight, behavior: "instant" });
+follows = !location.hash;
+if (session && follows && turns.childElementCount) toEnd();
 follow();
