@@ -536,9 +536,11 @@ async def test_a_server_of_the_version_before_gets_the_tables_that_a_new_one_has
         "AND attrelid IN (SELECT oid FROM pg_class WHERE relkind = 'r' AND relnamespace = "
         "current_schema()::regnamespace) ORDER BY 1, 2"
     )
+    policies = "SELECT tablename, qual FROM pg_policies WHERE schemaname = current_schema() ORDER BY 1"
     async with Database.open(url):
         pass
-    wanted = [run(url, query) for query in (columns, indexes, quoted)]
+    wanted = [run(url, query) for query in (columns, indexes, quoted, policies)]
+    assert all(wanted)
 
     def older(connection: Connection) -> None:
         tables = "session_client_place, session_inbox, session_log, session_passage, session_settled"
@@ -546,12 +548,17 @@ async def test_a_server_of_the_version_before_gets_the_tables_that_a_new_one_has
             f"conversation_{name}" for name in ("costs", "files", "lines", "parts", "requests", "uploads")
         )
         connection.execute(text(f"DROP TABLE conversations, browser_logins, {own}, {tables}"))
+        for table, _ in connection.execute(text(policies)).all():
+            connection.execute(text(f"DROP POLICY of_user ON {table}"))
+            connection.execute(
+                text(f"ALTER TABLE {table} DISABLE ROW LEVEL SECURITY, NO FORCE ROW LEVEL SECURITY")
+            )
         connection.execute(text("UPDATE alembic_version SET version_num = '0021_times'"))
 
     async with Database.open(url) as database:
         await database.write(older)
     async with Database.open(url):
-        assert [run(url, query) for query in (columns, indexes, quoted)] == wanted
+        assert [run(url, query) for query in (columns, indexes, quoted, policies)] == wanted
     assert run(url, "SELECT version_num FROM alembic_version") == [(HEAD,)]
 
 
