@@ -13,7 +13,7 @@ import unicodedata
 from collections.abc import Awaitable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import anyio
 import anyio.to_thread
@@ -132,6 +132,15 @@ def read_on(
     return LogReading(KnownLog(file, offset, lines, summary), tuple(passages), known is None)
 
 
+class _Listed(NamedTuple):
+    """What pages ask for at each view, and the state of the logs that it was made of; `spent` is by local day."""
+
+    files: list[LogFile]
+    infos: list[SessionInfo]
+    conversations: list[SessionInfo]
+    spent: dict[str, float]
+
+
 class SessionIndex:
     """The index, which is brought up to date with the files before it answers."""
 
@@ -140,29 +149,46 @@ class SessionIndex:
         self._database = database
         self._limiter = limiter
         self._refreshing = anyio.Lock()
-        self._listed: tuple[list[LogFile], list[SessionInfo]] | None = None
-        # What was made of a row the last time: pages show the list at each view.
+        # What was made of a row the last time.
         self._parsed: dict[str, tuple[Any, KnownLog, SessionInfo | None]] = {}
-        # What `spent_on` knows of the logs; the stored index may be behind.
+        # What is known of the logs; the stored index may be behind.
         self._reading = anyio.Lock()
         self._latest: dict[str, tuple[KnownLog, SessionInfo | None]] = {}
+        self._listed: _Listed | None = None
+        self._has_stored = False
 
     async def sessions(self) -> list[SessionInfo]:
         """All sessions, the one that was active last first."""
-        files = await anyio.to_thread.run_sync(self._logs.files, limiter=self._limiter)
-        if self._listed is None or self._listed[0] != files:
-            readings, _ = await self._refresh()
-            infos = [self._info(k) for k in readings]
-            found = sorted((i for i in infos if i is not None), key=lambda i: (i.last_at, i.id), reverse=True)
-            self._listed = files, found
-        return list(self._listed[1])
+        return list((await self._list()).infos)
+
+    async def conversations(self) -> list[SessionInfo]:
+        """The same, each with its branches as one entry; see `folded`."""
+        return list((await self._list()).conversations)
 
     async def spent_on(self, day: str) -> float:
         """What all sessions spent on a local day, in US dollars. Nothing is stored: a budget asks before each call of a
         model, and must not wait for others that write to the database.
         """
+        listed = await self._look()
+        if day not in listed.spent:
+            listed.spent[day] = sum(
+                row.usage.cost_usd or 0.0 for info in listed.infos for row in info.spent if row.day == day
+            )
+        return listed.spent[day]
+
+    async def _list(self) -> _Listed:
+        if not self._has_stored:
+            # So that the next process needn't read what this one has read. Afterwards, only searches store.
+            await self._refresh()
+            self._has_stored = True
+        return await self._look()
+
+    async def _look(self) -> _Listed:
+        """What the logs say now. Only what was added to them is read."""
         async with self._reading:
             files = await anyio.to_thread.run_sync(self._logs.files, limiter=self._limiter)
+            if self._listed is not None and self._listed.files == files:
+                return self._listed
             if not self._latest:
                 self._latest = {k.file.name: (k, self._info(k)) for k in (await self._stored())[0].values()}
             for file in files:
@@ -175,15 +201,17 @@ class SessionIndex:
                     if reading is not None:
                         self._latest[file.name] = reading.known, self._info(reading.known)
             self._latest = {f.name: self._latest[f.name] for f in files if f.name in self._latest}
-            infos = [info for _, info in self._latest.values() if info is not None]
-        return sum(row.usage.cost_usd or 0.0 for info in infos for row in info.spent if row.day == day)
+            found = [info for _, info in self._latest.values() if info is not None]
+            infos = sorted(found, key=lambda info: (info.last_at, info.id), reverse=True)
+            self._listed = _Listed(files, infos, folded(infos), {})
+            return self._listed
 
     async def search(self, query: str, *, limit: int) -> list[SearchHit]:
         """Find passages that contain all words of the query, or words that begin with them, best first. Words in `"…"`
         must follow each other. What the Builder said to itself is left out, as it is out of the lists.
         """
         hits = await self._hits(query, limit)
-        titles = {id: info.title for info in folded(await self.sessions()) for id in info.branches}
+        titles = {id: info.title for info in await self.conversations() for id in info.branches}
         return [replace(hit, title=titles.get(hit.session_id, hit.title)) for hit in hits]
 
     async def _hits(self, query: str, limit: int) -> list[SearchHit]:
@@ -217,9 +245,9 @@ class SessionIndex:
         for name in gone:
             self._parsed.pop(name, None)
             self._latest.pop(name, None)
+        self._listed = None
         if self._database is None:
             return
-        self._listed = None
         try:
             await self._remove(gone)
             unsettle = delete(session_settled).where(session_settled.c.name.in_(gone))

@@ -18,7 +18,7 @@ import anyio.to_thread
 from satchel.clock import Clock
 from satchel.errors import NotFound, SessionInUse, StorageError, StorageLocked, StorageUnwritable, UsageError
 from satchel.events import Record, SessionStart
-from satchel.sessions.branches import as_listed, by_age, folded, told_once
+from satchel.sessions.branches import as_listed, by_age, told_once
 from satchel.sessions.branching import write_branch
 from satchel.sessions.client_history import ClientHistory
 from satchel.sessions.compressing import Replaced
@@ -291,7 +291,7 @@ class SessionStore:
         """
         infos = [
             info
-            for info in folded(await self._index.sessions())
+            for info in await self._index.conversations()
             if info.archived == archived and not info.is_build and (info.turns or not info.branch_of)
         ]
         return sorted(infos, key=lambda info: not info.pinned)
