@@ -148,6 +148,8 @@ def _start(programs: Path, run: int) -> Path:
         try:
             with psycopg.connect(f"postgresql://satchel@/postgres?host={folder}") as connection:
                 connection.execute("CREATE ROLE ordinary LOGIN")
+                # A test of people takes this from everybody.
+                connection.execute("GRANT CONNECT ON DATABASE postgres TO ordinary")
         except psycopg.OperationalError:
             time.sleep(0.1)  # until its socket is there
         else:

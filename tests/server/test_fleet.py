@@ -127,11 +127,13 @@ def test_each_server_says_what_runs_and_asks_at_another(server: Server, tmp_path
             return re.findall(r'data-state="(\w+)"', page.text)
 
         with other.stream("POST", "/api/chat", json={"message": "hold it"}) as running:
-            at = f"/api/sessions/{next(events_in(running.iter_lines())).data['sessionId']}"
+            events = events_in(running.iter_lines())
+            at = f"/api/sessions/{next(events).data['sessionId']}"
             shown = client.get(at).json()
             assert (shown["running"], shown["questions"]) == (True, [])
             assert marks() == ["running"]
             assert client.post(f"{at}/cancel").json() == {"cancelled": True}
+            assert list(events)[-1].name == "response"
         assert client.get(at).json()["running"] is False
         with other.stream("POST", "/api/chat", json=asks) as running:
             events = events_in(running.iter_lines())
