@@ -181,7 +181,10 @@ async def test_room_is_made_in_the_middle_of_a_turn_and_what_the_user_asked_stay
 
 
 @requirement("loop:compaction:auto")
-async def test_a_picture_stays_with_the_words_that_it_came_with() -> None:
+@pytest.mark.parametrize("words", [(TextBlock(text="Find this ring."),), ()])
+async def test_a_picture_stays_with_the_words_that_it_came_with_or_without(
+    words: tuple[TextBlock, ...],
+) -> None:
     numbers = count()
 
     def reply(request: ModelRequest) -> Reply:
@@ -191,12 +194,15 @@ async def test_a_picture_stays_with_the_words_that_it_came_with() -> None:
         return Reply(calls=[Call(name="look", input={"x": number})]) if number < 9 else Reply(text="Found.")
 
     world = World(reply, gives("dust " * 3_000), context_window=30_000)
+    world.begin_with(says("Where is my hat?"), answers("On the shelf."))
     ring = FileBlock(sha256="a" * 64, media_type="image/png", name="ring.png", size=3)
-    outcome = await world.run(Message(role="user", blocks=(ring, *says("Find this ring.").blocks)))
+    outcome = await world.run(Message(role="user", blocks=(ring, *words)))
     assert outcome.text == "Found."
     assert len(world.of(Compaction)) >= 1
     asked = [request for request in world.model.requests if not is_summary(request)]
-    assert [request.messages[0].files for request in asked] == [(ring,)] * len(asked)
+    sent = [[file for message in request.messages for file in message.files] for request in asked]
+    assert sent == [[ring]] * len(asked)
+    assert asked[-1].messages[0].text == "".join(block.text for block in words)
 
 
 async def test_a_document_that_no_model_has_seen_yet_is_not_dropped_with_the_older_messages() -> None:

@@ -191,6 +191,11 @@ def _place_of_last_words(message: Message, most_attached: int) -> int:
     return first if size_of_message(attached) <= most_attached else place
 
 
+def _is_said(message: Message) -> bool:
+    """Whether the user said something in a message, or attached it without a word."""
+    return message.role == "user" and bool(message.text.strip() or message.files)
+
+
 def _is_start(message: Message) -> bool:
     """Whether a history may be cut before this message: an answer, or a message of the user without results."""
     return message.role == "assistant" or not isinstance(message.blocks[0], ToolResultBlock)
@@ -265,8 +270,8 @@ def _joined(
 ) -> tuple[Message, ...]:
     """The summary, the user's last words with their files if they were in the older part, and the kept messages."""
     head: list[Block] = [TextBlock(text=note, origin="notice")]
-    if not any(message.role == "user" and message.text.strip() for message in kept):
-        said = next((m for m in reversed(older) if m.role == "user" and m.text.strip()), None)
+    if not any(map(_is_said, kept)):
+        said = next(filter(_is_said, reversed(older)), None)
         if said is not None:
             newest = said.blocks[_place_of_last_words(said, most_attached) :]
             head += [

@@ -83,7 +83,7 @@ class OnAction(Protocol):
     """Sees each call before it is validated and permitted."""
 
     async def on_action(self, action: Action) -> Rewrite | Refuse | None:
-        """Let it pass (None), change its input, or refuse it."""
+        """Let it pass (None), change its input, or refuse it. If this raises or takes too long, the call passes."""
         ...
 
 
