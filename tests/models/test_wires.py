@@ -478,8 +478,8 @@ async def test_a_stream_that_ends_too_early_is_cut_whatever_it_calls_itself(tmp_
 
 def test_a_call_whose_pieces_repeat_its_id_without_an_index_is_one_call() -> None:
     answer = ChatAnswer(no_ids())
-    first, second, third = ({"id": "a", "function": {"arguments": part}} for part in ("", '{"at":', ' "b"}'))
-    first["function"]["name"] = "look"
+    first = {"id": "a", "function": {"name": "look", "arguments": ""}}
+    second, third = ({"id": "a", "function": {"arguments": part}} for part in ('{"at":', ' "b"}'))
     # Calls that are made at the same time may take turns.
     for piece in (first, second, {"id": "c", "function": {"name": "look", "arguments": "{}"}}, third):
         answer.feed(chunk({"tool_calls": [piece]}))
