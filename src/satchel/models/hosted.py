@@ -334,7 +334,7 @@ class HostedModel(ABC):
         import httpx2  # noqa: PLC0415  see `post`
 
         try:
-            kind = response.headers.get("content-type", "")
+            kind = response.headers.get("content-type", "").lower()
             if "text/event-stream" in kind or "ndjson" in kind:
                 reader = EventReader() if "event" in kind else LineReader()
                 async with aclosing(response.aiter_bytes()) as pieces:
@@ -368,9 +368,11 @@ class HostedModel(ABC):
         value = _json_object(text)
         if value is not None:
             return answer.feed_whole(self._checked(value, text, offered_tools))
-        if text.lstrip().startswith(("data:", "event:", ":")):
+        start = text.lstrip()
+        is_lines = _json_object(start.partition("\n")[0]) is not None
+        if is_lines or start.startswith(("data:", "event:", "id:", "retry:", ":")):
             # A stream with the wrong content type.
-            reader = EventReader()
+            reader = LineReader() if is_lines else EventReader()
             deltas = self._deltas([*reader.feed(body), *reader.finish()], answer, offered_tools)
             if not answer.is_finished:
                 raise self._cut(None)
