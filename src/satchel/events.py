@@ -742,7 +742,11 @@ def _as_it_is(value: Any) -> Any:
 
 
 def _one_of(known: frozenset[str], value: Any) -> Any:
-    """A value that this version knows. Others are "other" where a field has that, and else no such event is known."""
+    """The value if this version knows it, otherwise "other".
+
+    Raises:
+        ValueError: The field has no "other".
+    """
     if value in known:
         return value
     if "other" not in known:

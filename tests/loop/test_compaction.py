@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import count
+from typing import Literal
 
 import anyio
+import anyio.lowlevel
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from satchel.errors import ContextOverflow, ModelUnavailable
-from satchel.events import Compaction, Event, Notice
+from satchel.events import Compaction, Event, ModelCalled, Notice
 from satchel.loop import PrefixWatch, TokenEstimator, TurnLimits, compact
 from satchel.messages import Block, FileBlock, Message, TextBlock, ToolResultBlock, ToolUseBlock, Usage
 from satchel.models.port import ModelRequest
@@ -177,7 +181,10 @@ async def test_room_is_made_in_the_middle_of_a_turn_and_what_the_user_asked_stay
 
 
 @requirement("loop:compaction:auto")
-async def test_a_picture_stays_with_the_words_that_it_came_with() -> None:
+@pytest.mark.parametrize("words", [(TextBlock(text="Find this ring."),), ()])
+async def test_a_picture_stays_with_the_words_that_it_came_with_or_without(
+    words: tuple[TextBlock, ...],
+) -> None:
     numbers = count()
 
     def reply(request: ModelRequest) -> Reply:
@@ -187,12 +194,15 @@ async def test_a_picture_stays_with_the_words_that_it_came_with() -> None:
         return Reply(calls=[Call(name="look", input={"x": number})]) if number < 9 else Reply(text="Found.")
 
     world = World(reply, gives("dust " * 3_000), context_window=30_000)
+    world.begin_with(says("Where is my hat?"), answers("On the shelf."))
     ring = FileBlock(sha256="a" * 64, media_type="image/png", name="ring.png", size=3)
-    outcome = await world.run(Message(role="user", blocks=(ring, *says("Find this ring.").blocks)))
+    outcome = await world.run(Message(role="user", blocks=(ring, *words)))
     assert outcome.text == "Found."
     assert len(world.of(Compaction)) >= 1
     asked = [request for request in world.model.requests if not is_summary(request)]
-    assert [request.messages[0].files for request in asked] == [(ring,)] * len(asked)
+    sent = [[file for message in request.messages for file in message.files] for request in asked]
+    assert sent == [[ring]] * len(asked)
+    assert asked[-1].messages[0].text == "".join(block.text for block in words)
 
 
 async def test_a_document_that_no_model_has_seen_yet_is_not_dropped_with_the_older_messages() -> None:
@@ -301,6 +311,49 @@ async def test_a_summary_that_came_to_nothing_costs_what_it_costs(reply: Reply) 
     event = await compact(TALK, model=model, turn=3, trigger="auto", emit=tell, estimator=TokenEstimator())
     assert event is not None
     assert event.usage.cost_usd == 0.5
+
+
+@pytest.mark.parametrize("trigger", ["auto", "manual"])
+@pytest.mark.parametrize(
+    ("talk", "reply"),
+    [
+        (TALK, Reply(usage=Usage(output_tokens=1, cost_usd=0.5))),
+        (TALK, Reply(text="x" * 100_000, chunk=1000)),
+        # Longer than what it would replace.
+        (TALK[:4], Reply(text="x" * 9_000, usage=Usage(output_tokens=1, cost_usd=0.5))),
+    ],
+)
+async def test_so_does_one_after_which_the_conversation_stays_as_it_is(
+    talk: Sequence[Message], reply: Reply, trigger: Literal["auto", "manual"]
+) -> None:
+    model = ScriptedModel([reply], context_window=10_000)
+    model.price = lambda usage: replace(usage, cost_usd=0.5)  # type: ignore[attr-defined]
+    told: list[Event] = []
+
+    async def tell(event: Event) -> None:
+        told.append(event)
+
+    done = None
+    with suppress(ModelUnavailable):
+        done = await compact(
+            talk, model=model, turn=3, trigger=trigger, emit=tell, estimator=TokenEstimator()
+        )
+    called = [(each.purpose, each.usage.cost_usd) for each in told if isinstance(each, ModelCalled)]
+    assert called == ([] if done else [("compaction", 0.5)])
+    assert done is None or (trigger, done.usage.cost_usd) == ("auto", 0.5)
+
+
+async def test_a_summary_that_is_stopped_costs_what_it_costs() -> None:
+    async def stop() -> None:
+        turn.cancel()
+        await anyio.lowlevel.checkpoint()
+
+    world = World([Reply(text="x" * 5_000, chunk=100, between=stop)], context_window=2_000)
+    world.model.price = lambda usage: replace(usage, cost_usd=0.5)  # type: ignore[attr-defined]
+    world.begin_with(says("x " * 3_000), answers("y " * 3_000))
+    turn = world.turn("And now?")
+    outcome = await turn.run()
+    assert (outcome.status, outcome.usage.cost_usd) == ("cancelled", 0.5)
 
 
 async def test_a_window_that_stays_full_is_not_summarised_again_and_again() -> None:

@@ -454,6 +454,21 @@ async def test_hooks_that_throw_or_hang_are_reported_and_stop_nothing() -> None:
     ]
 
 
+@requirement("loop:hooks")
+async def test_what_a_hook_returns_and_may_not_is_reported() -> None:
+    class Mistaken:
+        on_turn_start = on_request = on_action = on_observation = on_final = lambda *_: "No, you may not."
+
+    world = World(one_round(Call(name="look")), gives("ok"))
+    mistaken: Any = Mistaken()
+    outcome = await world.run(hooks=[mistaken])
+    assert (outcome.status, outcome.steps[0].result) == ("done", "ok")
+    assert [(failure.part, failure.message) for failure in world.of(Failure)] == [
+        (f"hook Mistaken.{name}", "The hook returned a str, which is not accepted, and was passed over.")
+        for name in ("on_action", "on_observation")
+    ]
+
+
 async def test_calls_that_end_together_share_a_write() -> None:
     released = anyio.Event()
     started: list[str] = []

@@ -29,7 +29,7 @@ from satchel.events import (
     TurnEnd,
     TurnStart,
 )
-from satchel.loop import Patience, PrefixWatch, ToolCallRecord, TurnLimits
+from satchel.loop import Patience, PrefixWatch, TokenEstimator, ToolCallRecord, TurnLimits
 from satchel.messages import Message, TextBlock, ToolResultBlock, ToolUseBlock, Usage, size_of_message
 from satchel.models.port import ModelEvent, ModelRequest, Retrying
 from satchel.models.scripted import Call, Reply, ScriptedModel
@@ -273,6 +273,17 @@ async def test_an_answer_that_does_not_end_costs_about_what_the_provider_asks_fo
         outcome = await world.run(limits=TurnLimits(max_answer_bytes=2_000))
         assert outcome.usage.cost_usd is not None
         assert outcome.usage.cost_usd > 2
+
+
+async def test_an_estimate_of_the_programs_own_counter_costs_what_it_counts() -> None:
+    for estimated in (True, False):
+        world = World(
+            [Reply(text="bla", usage=Usage(output_tokens=9_000, cost_usd=90.0, estimated=estimated))]
+        )
+        world.model.price = lambda usage: replace(usage, cost_usd=usage.output_tokens / 100)  # type: ignore[attr-defined]
+        outcome = await world.run(estimator=TokenEstimator(len))
+        assert outcome.usage.cost_usd == outcome.usage.output_tokens / 100
+        assert (outcome.usage.output_tokens < 100) == estimated
 
 
 async def test_an_adapter_with_a_defect_does_not_cost_the_conversation() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from satchel.errors import ContextOverflow, ModelRejected
+from satchel.errors import ContextOverflow, ModelRejected, ModelUnavailable
 from satchel.events import TextDelta, ThinkingDelta
 from satchel.messages import FileBlock, Message, TextBlock, ToolUseBlock
 from satchel.models import ChatModel, ModelRequest
@@ -199,6 +199,19 @@ async def test_a_model_that_is_pulled_later_is_recognised_then(tmp_path: Path) -
         ollama.shown = SHOWN
         await ask(model, request())
     assert server.asked[-1].path == "/api/chat"
+
+
+@requirement("models:ollama:wire")
+@pytest.mark.parametrize("kind", ["application/json", "text/plain", "Application/X-NDJSON"])
+async def test_lines_are_read_whatever_they_call_themselves(tmp_path: Path, kind: str) -> None:
+    whole = replace(lines({"content": "Hi "}, {"content": "there."}), kind=kind)
+    async with loopback(Ollama(whole)) as server, model_at(server, tmp_path) as model:
+        _, completion = await ask(model, request())
+    assert completion.message.text == "Hi there."
+    cut = replace(whole, pieces=b"".join(whole.pieces).splitlines(keepends=True)[:-1])
+    async with loopback(Ollama(cut)) as server, model_at(server, tmp_path) as model:
+        with pytest.raises(ModelUnavailable):
+            await ask(model, request())
 
 
 @requirement("models:ollama:wire")

@@ -17,6 +17,7 @@ from satchel.config import load
 from satchel.errors import ModelUnavailable
 from satchel.messages import (
     Block,
+    FileBlock,
     Message,
     TextBlock,
     ThinkingBlock,
@@ -446,6 +447,22 @@ async def test_an_endpoint_that_counts_no_input_has_not_counted(tmp_path: Path) 
             assert (completion.usage.estimated, completion.usage.input_tokens > 100) == (True, True)
 
 
+@requirement("models:usage")
+@pytest.mark.anyio
+async def test_an_estimate_counts_a_picture_and_not_the_characters_that_carry_it(tmp_path: Path) -> None:
+    picture = FileBlock(sha256="a" * 64, media_type="image/png", name="a.png", size=900_000)
+    asked = Message(role="user", blocks=(picture, TextBlock(text="What is this?")))
+    answers: dict[Wire, list[Any]] = {"openai": chat("A ring.")[:-2], "anthropic": messages("A ring.")}
+    answers["anthropic"][0] = {"type": "message_start", "message": {}}
+    answers["anthropic"][-2] = {"type": "message_delta", "delta": {"stop_reason": "end_turn"}}
+    for wire, answer in answers.items():
+        async with loopback([as_events(answer)]) as server, model_at(server, wire, tmp_path) as model:
+            _, completion = await ask(model, request(asked, read_file=lambda _: bytes(900_000)))
+            assert len(server.asked[0].raw) > 1_000_000
+            assert completion.usage.estimated
+            assert 1_600 < completion.usage.input_tokens < 2_000
+
+
 @pytest.mark.anyio
 async def test_a_stream_that_ends_too_early_is_cut_whatever_it_calls_itself(tmp_path: Path) -> None:
     answers: dict[Wire, list[Any]] = {
@@ -461,9 +478,10 @@ async def test_a_stream_that_ends_too_early_is_cut_whatever_it_calls_itself(tmp_
 
 def test_a_call_whose_pieces_repeat_its_id_without_an_index_is_one_call() -> None:
     answer = ChatAnswer(no_ids())
-    pieces = [{"id": "a", "function": {"name": "look", "arguments": ""}}]
-    pieces += [{"id": "a", "function": {"arguments": part}} for part in ('{"at":', ' "b"}')]
-    for piece in (*pieces, {"id": "c", "function": {"name": "look", "arguments": "{}"}}):
+    first = {"id": "a", "function": {"name": "look", "arguments": ""}}
+    second, third = ({"id": "a", "function": {"arguments": part}} for part in ('{"at":', ' "b"}'))
+    # Calls that are made at the same time may take turns.
+    for piece in (first, second, {"id": "c", "function": {"name": "look", "arguments": "{}"}}, third):
         answer.feed(chunk({"tool_calls": [piece]}))
     answer.feed(chunk({}, "tool_calls"))
     assert answer.blocks == (

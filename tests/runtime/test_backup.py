@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import signal
 import sys
 import tarfile
@@ -17,6 +18,7 @@ from satchel.clock import ManualClock
 from satchel.errors import NotFound, Refused, StorageCorrupt, StorageTooNew, StorageUnwritable
 from satchel.memory import Memory
 from satchel.runtime.backup import back_up, interrupted_restore, restore
+from satchel.runtime.browsers import Browsers
 from satchel.runtime.serving import ensure_token, read_token
 from tests.requirements import requirement
 
@@ -108,6 +110,40 @@ async def test_a_stolen_backup_opens_no_server_and_a_restored_home_keeps_its_tok
         assert token.encode() not in b"".join(part.read() for part in parts if part is not None)
     restore(tmp_path / "b.tar.gz", home, clock=CLOCK)
     assert read_token(home) == token
+
+
+@requirement("storage:backup")
+async def test_browsers_that_have_logged_out_since_a_backup_stay_logged_out(tmp_path: Path) -> None:
+    home = await made(tmp_path / "home", "Ann likes tea")
+    browsers = Browsers(home, token=ensure_token(home), clock=CLOCK)
+    gone, stays = browsers.log_in(), browsers.log_in()
+    back_up(home, home / "satchel.db", tmp_path / "b.tar.gz", clock=CLOCK)
+    browsers.log_out(gone)
+    restore(tmp_path / "b.tar.gz", home, clock=CLOCK)
+    browsers = Browsers(home, token=ensure_token(home), clock=CLOCK)
+    assert [browsers.knows(each) for each in (gone, stays)] == [False, True]
+
+
+@requirement("storage:backup")
+async def test_a_file_that_takes_the_place_on_the_disk_of_one_that_was_removed_meanwhile_is_no_name_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = await made(tmp_path / "home", "Ann likes tea")
+    (home / "tools/a").write_text("one")
+    (home / "tools/b").hardlink_to(home / "tools/a")
+    (home / "tools/c").write_text("another")
+    number, fstat, stat = (home / "tools/a").stat().st_ino, os.fstat, Path.stat
+
+    def reused(found: os.stat_result) -> os.stat_result:
+        is_c = found.st_size == len("another")
+        return os.stat_result((found[0], number, found[2], 2, *found[4:10])) if is_c else found
+
+    monkeypatch.setattr(os, "fstat", lambda file: reused(fstat(file)))
+    monkeypatch.setattr(Path, "stat", lambda path, **how: reused(stat(path, **how)))
+    back_up(home, home / "satchel.db", tmp_path / "b.tar.gz", clock=CLOCK)
+    monkeypatch.undo()
+    restore(tmp_path / "b.tar.gz", tmp_path / "other", clock=CLOCK)
+    assert [(tmp_path / "other/tools" / name).read_text() for name in "abc"] == ["one", "one", "another"]
 
 
 @requirement("storage:backup")

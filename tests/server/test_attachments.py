@@ -19,7 +19,7 @@ import pytest
 from PIL import Image
 from pillow_heif import register_heif_opener
 
-from satchel.errors import UsageError
+from satchel.errors import NotFound, UsageError
 from satchel.messages import FileBlock
 from satchel.models.files import MOST_PICTURE, SMALL_BYTES, part_of
 from satchel.sandbox.port import RunSpec, Status
@@ -218,6 +218,27 @@ def test_a_file_that_waits_for_a_message_is_taken_away_by_no_other_message_with_
         chat(client, "Look at this twice.", attachments=[waiting])
         assert [file.name for file in asked(world, "Look at this twice")] == ["a.png"]
     assert not list((world.home / "uploads").iterdir())
+
+
+@requirement("content:attachments")
+def test_of_two_messages_that_take_the_same_bytes_at_once_each_gets_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uploads, read = Uploads(tmp_path), Path.read_bytes
+    here, _ = (uploads.add([PNG], name="a.png", now=NOW) for _ in "ab")
+    taken: list[Path] = []
+
+    def late(path: Path) -> bytes:
+        if not taken:
+            taken.append(path)
+            path.unlink()
+        return read(path)
+
+    monkeypatch.setattr(Path, "read_bytes", late)
+    assert uploads.take([here], tmp_path / "kept") == [here]
+    uploads.drop([here])
+    with pytest.raises(NotFound):
+        uploads.take([here], tmp_path / "kept")
 
 
 @requirement("content:attachments")

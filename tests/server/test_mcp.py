@@ -857,6 +857,32 @@ async def serve_at(world: World, lines: Lines) -> None:
 
 
 @requirement("mcp-server:relay")
+async def test_a_client_that_only_listens_hears_the_server_that_was_started_anew(tmp_path: Path) -> None:
+    environ = environ_for(tmp_path, SATCHEL_MODEL="none")
+    command = StdioServerParameters(
+        command=sys.executable, args=["-m", "satchel", "mcp"], env=environ, cwd=tmp_path
+    )
+    tell, heard = anyio.create_memory_object_stream[str](1000)
+
+    async def hear(message: Any) -> None:
+        if isinstance(message, ResourceUpdatedNotification):
+            await tell.send(str(message.params.uri))
+
+    with ExitStack() as first, anyio.fail_after(MOST_S), tell, heard:
+        world = first.enter_context(serving(tmp_path))
+        with world.client() as http:
+            id = chat(http, "The first")[0].data["sessionId"]
+        async with Client(stdio_client(command), mode="legacy", message_handler=hear) as client:
+            with pytest.warns(MCPDeprecationWarning):
+                await client.subscribe_resource(f"satchel://sessions/{id}")
+            first.close()
+            with serving(tmp_path) as second, second.client() as http:
+                while not heard.statistics().current_buffer_used:
+                    await anyio.to_thread.run_sync(partial(chat, http, "The next", session_id=id))
+            assert await heard.receive() == f"satchel://sessions/{id}"
+
+
+@requirement("mcp-server:relay")
 @BOTH
 async def test_beside_a_server_the_command_forwards_everything_to_it_even_after_a_restart(
     tmp_path: Path, mode: str

@@ -11,7 +11,7 @@ from importlib.resources import files
 from typing import Any, Literal
 
 from satchel.errors import ModelError, ModelUnavailable
-from satchel.events import Compaction, Event, Notice
+from satchel.events import Compaction, Event, ModelCalled, Notice
 from satchel.loop.answers import PartialAnswer, read_answer
 from satchel.loop.limits import Patience
 from satchel.loop.tokens import TokenEstimator
@@ -77,7 +77,8 @@ async def compact(
         model: Writes the summary, in a separate request without tools.
         turn: The number of the turn.
         trigger: Whether the user asked for the compaction.
-        emit: Receives a `Notice` if the model fails to write the summary, or retries.
+        emit: Receives a `Notice` if the model fails to write the summary, or retries, and a `ModelCalled` with what it
+            cost if it changes nothing.
         estimator: The estimator of the session.
         patience: How long the model may send nothing.
         focus: What the summary should keep above all, in the user's words.
@@ -106,42 +107,52 @@ async def compact(
     if _size(older) < _LEAST_GAIN:
         return None
     spent: list[Usage] = []
-    summary = ""
-    if model.provider != "none":
-        try:
-            summary = await _summarise(
-                older,
-                spent=spent,
-                model=model,
-                emit=emit,
-                estimator=estimator,
-                patience=patience,
+    event: Compaction | None = None
+    try:
+        summary = ""
+        if model.provider != "none":
+            try:
+                summary = await _summarise(
+                    older,
+                    spent=spent,
+                    model=model,
+                    emit=emit,
+                    estimator=estimator,
+                    patience=patience,
+                    focus=focus,
+                    session_id=session_id,
+                    on_request=on_request,
+                    read_file=read_file,
+                )
+            except ModelError as error:
+                if trigger == "manual":  # what the user wants shorter fits still
+                    raise
+                text = f"The model could not summarise the older messages, so they were dropped: {error}"
+                await emit(Notice(part="compaction", text=text))
+        note = _summary_note(summary) if summary else _dropped_note(older)
+        if to_do and not _has_result(kept, to_do):
+            note += f"\n\nYour to-do list:\n{_ends(to_do, max_bytes // 4)}"
+        after = _joined(note, older, kept, most_attached=max_bytes // 4)
+        after_size = _size(after)
+        if after_size < before_size:
+            event = Compaction(
+                turn=turn,
+                messages=after,
+                before_tokens=estimator.tokens(before_size),
+                after_tokens=estimator.tokens(after_size),
+                trigger=trigger,
                 focus=focus,
-                session_id=session_id,
-                on_request=on_request,
-                read_file=read_file,
+                usage=sum(spent, Usage()),
             )
-        except ModelError as error:
-            if trigger == "manual":  # what the user wants shorter fits still
-                raise
-            text = f"The model could not summarise the older messages, so they were dropped: {error}"
-            await emit(Notice(part="compaction", text=text))
-    note = _summary_note(summary) if summary else _dropped_note(older)
-    if to_do and not _has_result(kept, to_do):
-        note += f"\n\nYour to-do list:\n{_ends(to_do, max_bytes // 4)}"
-    after = _joined(note, older, kept, most_attached=max_bytes // 4)
-    after_size = _size(after)
-    if after_size >= before_size:
-        return None
-    return Compaction(
-        turn=turn,
-        messages=after,
-        before_tokens=estimator.tokens(before_size),
-        after_tokens=estimator.tokens(after_size),
-        trigger=trigger,
-        focus=focus,
-        usage=sum(spent, Usage()),
-    )
+    finally:
+        if spent and event is None:
+            usage = sum(spent, Usage())
+            await emit(
+                ModelCalled(
+                    turn=turn, purpose="compaction", provider=model.provider, model=model.model, usage=usage
+                )
+            )
+    return event
 
 
 def _size(messages: Iterable[Message]) -> int:
@@ -178,6 +189,11 @@ def _place_of_last_words(message: Message, most_attached: int) -> int:
         first -= 1
     attached = Message(role="user", blocks=message.blocks[first:place])
     return first if size_of_message(attached) <= most_attached else place
+
+
+def _is_said(message: Message) -> bool:
+    """Whether the user said something in a message, or attached it without a word."""
+    return message.role == "user" and bool(message.text.strip() or message.files)
 
 
 def _is_start(message: Message) -> bool:
@@ -254,8 +270,8 @@ def _joined(
 ) -> tuple[Message, ...]:
     """The summary, the user's last words with their files if they were in the older part, and the kept messages."""
     head: list[Block] = [TextBlock(text=note, origin="notice")]
-    if not any(message.role == "user" and message.text.strip() for message in kept):
-        said = next((m for m in reversed(older) if m.role == "user" and m.text.strip()), None)
+    if not any(map(_is_said, kept)):
+        said = next(filter(_is_said, reversed(older)), None)
         if said is not None:
             newest = said.blocks[_place_of_last_words(said, most_attached) :]
             head += [

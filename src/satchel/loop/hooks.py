@@ -83,7 +83,7 @@ class OnAction(Protocol):
     """Sees each call before it is validated and permitted."""
 
     async def on_action(self, action: Action) -> Rewrite | Refuse | None:
-        """Let it pass (None), change its input, or refuse it."""
+        """Let it pass (None), change its input, or refuse it. If this raises or takes too long, the call passes."""
         ...
 
 
@@ -129,7 +129,9 @@ class HookChain:
     async def turn_started(self, start: TurnStart) -> None:
         """Show the turn's beginning, and emit what the hooks add to its message."""
         for hook in self._on_turn_start:
-            added = await self._guard("on_turn_start", hook, hook.on_turn_start, start)
+            added = await self._guard(
+                "on_turn_start", hook, hook.on_turn_start, start, gives=(str, AddContext)
+            )
             if isinstance(added, str):
                 added = AddContext(text=added)
             if not isinstance(added, AddContext) or not await self._is_text(
@@ -158,7 +160,7 @@ class HookChain:
     async def action(self, action: Action) -> Action | Refuse:
         """Show the call, to each hook as the one before it left it; the first refusal holds."""
         for hook in self._on_action:
-            answer = await self._guard("on_action", hook, hook.on_action, action)
+            answer = await self._guard("on_action", hook, hook.on_action, action, gives=(Rewrite, Refuse))
             if isinstance(answer, Refuse):
                 return answer
             if isinstance(answer, Rewrite):
@@ -168,7 +170,9 @@ class HookChain:
     async def observation(self, action: Action, result: ToolResult) -> ToolResult:
         """Show the result, to each hook as the one before it left it."""
         for hook in self._on_observation:
-            answer = await self._guard("on_observation", hook, hook.on_observation, action, result)
+            answer = await self._guard(
+                "on_observation", hook, hook.on_observation, action, result, gives=(ToolResult,)
+            )
             if isinstance(answer, ToolResult) and await self._is_text("on_observation", hook, answer.text):
                 result = answer
         return result
@@ -192,25 +196,35 @@ class HookChain:
         return False
 
     async def _guard(
-        self, name: str, hook: object, method: Callable[..., Awaitable[T]], /, *args: object
+        self,
+        name: str,
+        hook: object,
+        method: Callable[..., Awaitable[T]],
+        /,
+        *args: object,
+        gives: tuple[type, ...] = (object,),
     ) -> T | None:
-        """Call one hook; what it throws, and a hook that takes too long, becomes a `Failure`."""
+        """Call one hook, which may return None or one of the types `gives`. Anything else, an exception and a call that
+        takes too long become a `Failure`.
+        """
         part = f"hook {type(hook).__name__}.{name}"
+        answer: Any = None
         try:
             with anyio.move_on_after(self._limit_s) as scope:
-                answer: Any = method(*args)
-                return await answer if isinstance(answer, Awaitable) else answer  # type: ignore[no-any-return]
+                answer = method(*args)
+                answer = await answer if isinstance(answer, Awaitable) else answer
         # A boundary: a hook is somebody else's code, and it must not stop the turn.
         except Exception as error:  # noqa: BLE001
             found = failure_event(part, error)
             failure = replace(found, message=f"The hook failed and was passed over: {found.message}")
         else:
-            if not scope.cancelled_caught:
-                return None
-            failure = Failure(
-                part=part,
-                message=f"The hook took longer than {self._limit_s:g} s and was passed over.",
-                error="TimeoutError",
-            )
+            if scope.cancelled_caught:
+                text, error_type = f"The hook took longer than {self._limit_s:g} s", "TimeoutError"
+            elif answer is None or isinstance(answer, gives):
+                return answer  # type: ignore[return-value]
+            else:
+                text = f"The hook returned a {type(answer).__name__}, which is not accepted,"
+                error_type = "TypeError"
+            failure = Failure(part=part, message=f"{text} and was passed over.", error=error_type)
         await self._emitter(failure)
         return None

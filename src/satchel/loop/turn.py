@@ -476,7 +476,7 @@ class TurnRunner:
                 input_tokens=self._estimator.tokens(self._request_size),
                 output_tokens=self._estimator.tokens(size_of_message(completion.message)),
             )
-            completion = replace(completion, usage=usage)
+            completion = replace(completion, usage=price_by(self._model, usage))
         # The round exists before the answer is logged: whatever stops the turn from here on answers its calls.
         self._answer = None
         calls = completion.message.tool_uses

@@ -22,7 +22,7 @@ from satchel.config import ProviderSettings, mask_address
 from satchel.config.providers import builtin_providers
 from satchel.errors import ModelAuthError, ModelRejected, ModelUnavailable
 from satchel.events import TextDelta, ThinkingDelta, ToolInputDelta
-from satchel.messages import Block, StopReason, ToolUseBlock, Usage
+from satchel.messages import Block, StopReason, ToolUseBlock, Usage, size_of_message, size_of_text
 from satchel.models.failures import Endpoint, failure_of, retry_after_s
 from satchel.models.files import Takes, less, most_named, with_newest_pictures
 from satchel.models.identifiers import CallIds
@@ -99,10 +99,12 @@ class AnswerAssembler(ABC):
         return stop
 
 
-def _estimated_usage(sent_bytes: int, blocks: tuple[Block, ...]) -> Usage:
+def _estimated_usage(request: ModelRequest, blocks: tuple[Block, ...]) -> Usage:
     """An estimate for endpoints that report no usage: one token for 4 bytes, the usual rule for English text."""
+    sent = size_of_text(request.system) + sum(map(size_of_message, request.messages))
+    sent += sum(len(str(tool)) for tool in request.tools)
     said = sum(len(str(getattr(block, "text", "") or getattr(block, "input", ""))) for block in blocks)
-    return Usage(input_tokens=sent_bytes // 4, output_tokens=(said + 3) // 4, estimated=True)
+    return Usage(input_tokens=sent // 4, output_tokens=(said + 3) // 4, estimated=True)
 
 
 class HostedModel(ABC):
@@ -228,7 +230,8 @@ class HostedModel(ABC):
                 most=self._most_pictures,
                 most_mb=self._settings.max_pictures_mb,
             )
-            body = self._body(replace(request, messages=messages))
+            sent = replace(request, messages=messages)
+            body = self._body(sent)
             try:
                 response = await self.post(body, offered_tools=offered_tools)
                 break
@@ -262,7 +265,7 @@ class HostedModel(ABC):
         blocks = answer.blocks
         usage = answer.usage
         if usage is None or not usage.input_tokens:  # some report zeros
-            usage = _estimated_usage(len(body), blocks)
+            usage = _estimated_usage(sent, blocks)
         model = answer.model or self._model
         yield Completion(
             blocks=blocks,
@@ -331,7 +334,7 @@ class HostedModel(ABC):
         import httpx2  # noqa: PLC0415  see `post`
 
         try:
-            kind = response.headers.get("content-type", "")
+            kind = response.headers.get("content-type", "").lower()
             if "text/event-stream" in kind or "ndjson" in kind:
                 reader = EventReader() if "event" in kind else LineReader()
                 async with aclosing(response.aiter_bytes()) as pieces:
@@ -365,9 +368,11 @@ class HostedModel(ABC):
         value = _json_object(text)
         if value is not None:
             return answer.feed_whole(self._checked(value, text, offered_tools))
-        if text.lstrip().startswith(("data:", "event:", ":")):
+        start = text.lstrip()
+        is_lines = _json_object(start.partition("\n")[0]) is not None
+        if is_lines or start.startswith(("data:", "event:", "id:", "retry:", ":")):
             # A stream with the wrong content type.
-            reader = EventReader()
+            reader = LineReader() if is_lines else EventReader()
             deltas = self._deltas([*reader.feed(body), *reader.finish()], answer, offered_tools)
             if not answer.is_finished:
                 raise self._cut(None)

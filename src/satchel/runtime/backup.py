@@ -22,6 +22,7 @@ from satchel.config.home import linked
 from satchel.config.keys import KEYS_FILE
 from satchel.errors import NotFound, Refused, StorageCorrupt, StorageError, StorageTooNew, StorageUnwritable
 from satchel.processes import has_ended
+from satchel.runtime.browsers import BROWSERS_FILE
 from satchel.runtime.copies import note_copy
 from satchel.runtime.people import PEOPLE_FILE
 from satchel.runtime.serving import DOOR_FILE, HOOKS_FILE, TOKEN_FILE, serving
@@ -35,11 +36,11 @@ _END: Final = "satchel-backup.end"
 _OWN: Final = (_MANIFEST, _END)
 """Entries that belong to the backup and are not files of the home."""
 _LEFT_OUT: Final = (
-    "models", "logs", "cache", "oauth", "uploads", KEYS_FILE, "users", "removed", "logins", TOKEN_FILE
+    "models", "logs", "cache", "oauth", "uploads", KEYS_FILE, "users", "removed", "logins", TOKEN_FILE, BROWSERS_FILE,
 )  # fmt: skip
 """Left out: files that can be fetched again, logs of errors, logins, which a stolen backup would give away, and the
 homes of other people (`satchel user backup`)."""
-_KEPT: Final = ("models", "users", "removed", "logins", TOKEN_FILE)
+_KEPT: Final = ("models", "users", "removed", "logins", TOKEN_FILE, BROWSERS_FILE)
 """What a restore keeps as it is, besides the table of people."""
 _BESIDE: Final = ("before-restore-", ".restoring-")
 """What a restore leaves in a home that is a mount point."""
@@ -114,7 +115,7 @@ def back_up(
         with _written(part) as archive:
             _put(archive, _MANIFEST, _manifest(clock))
             count = 0
-            names: dict[tuple[int, int], str] = {}
+            names: dict[tuple[int, ...], str] = {}
             if copy.exists():
                 archive.add(copy, "satchel.db", recursive=False)
             others = {
@@ -298,20 +299,17 @@ def _put(archive: tarfile.TarFile, name: str, value: dict[str, Any]) -> None:
     archive.addfile(entry, io.BytesIO(raw))
 
 
-def _add(archive: tarfile.TarFile, path: Path, name: str, names: dict[tuple[int, int], str]) -> None:
-    """Add a file; one of several names is stored at the first of them. tarfile would also link to a file that it could
-    not read.
-    """
-    state = path.stat()
-    key = state.st_dev, state.st_ino
-    if key in names:
-        entry = archive.gettarinfo(path, name)
-        entry.type, entry.linkname, entry.size = tarfile.LNKTYPE, names[key], 0
-        archive.addfile(entry)
-        return
-    archive.add(path, name, recursive=False)
-    if state.st_nlink > 1:
-        names[key] = name
+def _add(archive: tarfile.TarFile, path: Path, name: str, names: dict[tuple[int, ...], str]) -> None:
+    """Add a file; one of several names is stored at the first of them."""
+    with path.open("rb") as file:
+        state = os.fstat(file.fileno())
+        # Of a file that is removed meanwhile, another one may get the number.
+        key = state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns
+        first = names.setdefault(key, name) if state.st_nlink > 1 else name
+        entry = archive.gettarinfo(arcname=name, fileobj=file)
+        if first != name:
+            entry.type, entry.linkname, entry.size = tarfile.LNKTYPE, first, 0
+        archive.addfile(entry, file)
 
 
 def _files(home: Path, others: set[Path], left_out: list[str]) -> Iterator[tuple[Path, str]]:

@@ -218,7 +218,7 @@ class SubAgents:
                 usage=event.usage,
             )
             for event in kept
-            if isinstance(event, Assistant | Compaction)
+            if isinstance(event, Assistant | Compaction | ModelCalled)
         ]
         for each in spent:
             self._driver.log.conversation.apply(each)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -106,19 +106,21 @@ class Uploads:
 
     def _drop(self, file: FileBlock) -> bool:
         """Forget one that was sent; whether there was one."""
-        place = self._place(file)
-        if place is not None:
+        for place in self._places(file):
             with suppress(OSError):
                 place.unlink()
-        return place is not None
+                return True
+        return False
 
     def _content(self, file: FileBlock) -> bytes | None:
-        place = self._place(file)
-        return None if place is None else place.read_bytes()
+        for place in self._places(file):
+            with suppress(FileNotFoundError):  # another message has just taken that one
+                return place.read_bytes()
+        return None
 
-    def _place(self, file: FileBlock) -> Path | None:
-        """Where one that was sent is; None if there is none."""
-        return next(self._folder.glob(f"{file.sha256}*"), None)
+    def _places(self, file: FileBlock) -> Iterator[Path]:
+        """Where those that were sent are."""
+        return self._folder.glob(f"{file.sha256}*")
 
     def _sweep(self, now: datetime) -> None:
         for path in self._folder.iterdir():

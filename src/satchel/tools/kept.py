@@ -97,8 +97,10 @@ class Contents:
             OSError: It can't be written.
         """
         if self._known is None:
-            files = [file for file in self._sessions.glob(f"*/*.spill/{FOLDER}/*") if file.is_file()]
-            self._known = {_key(file, file.stat().st_size): file for file in files}
+            self._known = {}
+            for file in self._sessions.glob(f"*/*.spill/{FOLDER}/*"):
+                with suppress(OSError):  # its conversation is just being deleted
+                    self._known[_key(file, file.stat().st_size)] = file
         key = _key(path, len(content))
         for known in (path, self._known.get(key)):
             with suppress(OSError):

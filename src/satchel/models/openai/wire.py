@@ -289,10 +289,10 @@ class ChatAnswer(AnswerAssembler):
         index = item.get("index")
         call = self._by_index.get(index) if isinstance(index, int) else None
         if not isinstance(index, int):
-            # Endpoints that omit the index send complete calls, or continue the last one without its name.
-            last = self._calls[-1] if self._calls else None
-            if last is not None and not function.get("name") and proposed in ("", last.proposed):
-                call = last
+            # Endpoints that omit the index send complete calls, or continue one without its name: the one whose id they
+            # repeat, or the last.
+            if not function.get("name"):
+                call = next((one for one in reversed(self._calls) if proposed in ("", one.proposed)), None)
             index = len(self._calls)
         elif (
             call is not None

@@ -226,21 +226,27 @@ class _Relay:
         return headers
 
     async def _listen(self, session: str) -> None:
-        """Pass the server's notifications on to a client of an older revision."""
+        """Pass the server's notifications on to a client of an older revision, which may send nothing for hours: it
+        also hears a server that was started anew.
+        """
         while session == self._session:
             with suppress(httpx2.HTTPError, _Lost, SatchelError):
-                client = await self._http()
-                request = client.build_request(
-                    "GET", _PATH, headers={**self._headers({}), "accept": "text/event-stream"}, timeout=None
-                )
-                answer = await client.send(request, stream=True)
-                async with _closing(answer):
-                    if answer.status_code == 404:
-                        return
-                    if answer.status_code == 200:
-                        async for data in _events(answer):
-                            await self._lines.send(data)
+                try:
+                    await self._hear()
+                except (_Lost, httpx2.ConnectError):
+                    await self._reconnect(session)
             await anyio.sleep(_LATER_S)
+
+    async def _hear(self) -> None:
+        client = await self._http()
+        headers = {**self._headers({}), "accept": "text/event-stream"}
+        request = client.build_request("GET", _PATH, headers=headers, timeout=None)
+        async with _closing(await client.send(request, stream=True)) as answer:
+            if answer.status_code == 404:
+                raise _Lost
+            if answer.status_code == 200:
+                async for data in _events(answer):
+                    await self._lines.send(data)
 
     # Connections
 
@@ -287,10 +293,10 @@ class _Relay:
 
 
 @asynccontextmanager
-async def _closing(answer: httpx2.Response) -> AsyncIterator[None]:
+async def _closing(answer: httpx2.Response) -> AsyncIterator[httpx2.Response]:
     """Closes an answer even while the task is being cancelled."""
     try:
-        yield
+        yield answer
     finally:
         with anyio.CancelScope(shield=True), anyio.move_on_after(_FAREWELL_S):
             await answer.aclose()
