@@ -288,14 +288,18 @@ async def test_a_day_or_a_price_with_a_dot_is_no_hour_after_which_an_appointment
         for text in (
             "Die Steuererklärung muss bis zum 14.10. beim Finanzamt sein.",
             "On Wednesday the user brings 3.50 euros for the class.",
-            "Mittwoch 14.10. Elternabend um 15.30 Uhr",
+            "Der Antrag ist jetzt bis zum 14.10. zu stellen, nicht zum 2.10.",
+            "Lena's choir takes CHF 3.50 and € 2.50 on Wednesday.",
+            "Mittwoch 14.10. Elternabend um 15.10 Uhr",
             "Henrik lands on Wednesday, 15.40.",
         ):
             await memory.add(text, importance=5, said_at=clock.now() - timedelta(days=3))
-        assert len(await agenda(memory)) == 4
+        assert len(await agenda(memory)) == 6
         clock.advance(10 * 3_600)
         assert sorted(words for _, words in await agenda(memory)) == [
+            "Der Antrag ist jetzt bis zum 14.10. zu stellen, nicht zum 2.10.",
             "Die Steuererklärung muss bis zum 14.10. beim Finanzamt sein.",
+            "Lena's choir takes CHF 3.50 and € 2.50 on Wednesday.",
             "On Wednesday the user brings 3.50 euros for the class.",
         ]
 

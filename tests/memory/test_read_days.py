@@ -170,7 +170,8 @@ async def test_a_note_that_is_refused_is_asked_for_once_more_with_the_reason() -
         ("Zahnarzt am Donerstag um 9", "am Donnerstag", "User: Zahnarzt am 2026-05-14.", "2026-05-14"),
         ("la dentista mañna a las 9", "mañana", "User: dentista el 2026-05-13.", "2026-05-13"),
         # Another word is no slip of the pen.
-        ("dentist Thursday at 9", "tuesday", "The user sees the dentist on 2026-05-19.", ""),
+        ("dentist next Thursday at 9", "next tuesday", "The user sees the dentist on 2026-05-19.", ""),
+        ("dentist next thusday at 9", "next tuesday", "The user sees the dentist on 2026-05-19.", ""),
         ("dentist on the 14th at 9", "on the 24th", "The user sees the dentist on 2026-05-24.", ""),
     ],
 )

@@ -109,6 +109,17 @@ async def test_a_change_without_a_condition_leaves_other_users_rows(database: Da
 
 
 @requirement("storage:postgres:rows-of-a-user")
+async def test_a_transaction_for_all_users_looks_for_the_owner_of_no_row(database: Database) -> None:
+    def plan(connection: Connection) -> Sequence[str]:
+        explain = "EXPLAIN (ANALYZE, TIMING OFF) SELECT count(*) FROM memory_words"
+        return connection.exec_driver_sql(explain).scalars().all()
+
+    owners = [line for line in await database.read(plan) if " on memor" in line and "_words" not in line]
+    assert owners
+    assert all("never executed" in line for line in owners)
+
+
+@requirement("storage:postgres:rows-of-a-user")
 async def test_every_table_of_memory_is_secured_also_after_an_upgrade(url: str) -> None:
     def secured() -> dict[str, tuple[object, ...]]:
         with psycopg.connect(url) as connection:

@@ -143,24 +143,29 @@ def policy_statements(metadata: MetaData) -> list[str]:
     without that setting. A user's rows are those with the `user_id`, and those that refer to one of them.
     """
     found: list[str] = []
+    of_users: set[str] = set()
     owned: set[str] = set()
     for table in metadata.sorted_tables:
+        rules = []
         if "user_id" in table.columns:
-            rules = ["user_id = coalesce(nullif(current_setting('satchel.user', true), ''), user_id)"]
-        else:
-            rules = [
-                f"EXISTS (SELECT FROM {key.referred_table.name} owner WHERE "
-                + " AND ".join(
-                    f"owner.{one.column.name} = {table.name}.{one.parent.name}" for one in key.elements
-                )
-                + ")"
-                for key in sorted(table.foreign_key_constraints, key=lambda each: str(each.name))
-                if key.referred_table.name in owned
-            ]
+            of_users.add(table.name)
+            rules = ["user_id = current_setting('satchel.user', true)"]
+        for key in sorted(table.foreign_key_constraints, key=lambda each: str(each.name)):
+            owner = key.referred_table.name
+            pairs = [(one.parent.name, one.column.name) for one in key.elements]
+            if owner in of_users:
+                # They are few, and read once for a statement.
+                ((own, theirs),) = pairs
+                rules.append(f"{own} = ANY (ARRAY(SELECT {theirs} FROM {owner}))")  # noqa: S608 - names of the schema
+            elif owner in owned:
+                same = " AND ".join(f"owner.{theirs} = {table.name}.{own}" for own, theirs in pairs)
+                rules.append(f"EXISTS (SELECT FROM {owner} owner WHERE {same})")
         if rules:
             owned.add(table.name)
+            # Within SELECT, the setting is looked up once for a statement, and not for each row.
+            everyone = "(SELECT coalesce(current_setting('satchel.user', true), '') = '')"
             found += [
                 f"ALTER TABLE {table.name} ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY",
-                f"CREATE POLICY of_user ON {table.name} USING ({' AND '.join(rules)})",
+                f"CREATE POLICY of_user ON {table.name} USING ({everyone} OR {' AND '.join(rules)})",
             ]
     return found

@@ -520,76 +520,76 @@ CREATE INDEX ix_session_passage_words ON session_passage USING gin (words);
 
 ALTER TABLE memory_spaces ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY;
 
-CREATE POLICY of_user ON memory_spaces USING (user_id = coalesce(nullif(current_setting('satchel.user', true), ''), user_id));
+CREATE POLICY of_user ON memory_spaces USING ((SELECT coalesce(current_setting('satchel.user', true), '') = '') OR user_id = current_setting('satchel.user', true));
 
 ALTER TABLE memories ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY;
 
-CREATE POLICY of_user ON memories USING (EXISTS (SELECT FROM memory_spaces owner WHERE owner.id = memories.space_id));
+CREATE POLICY of_user ON memories USING ((SELECT coalesce(current_setting('satchel.user', true), '') = '') OR space_id = ANY (ARRAY(SELECT id FROM memory_spaces)));
 
 ALTER TABLE memory_changes ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY;
 
-CREATE POLICY of_user ON memory_changes USING (EXISTS (SELECT FROM memory_spaces owner WHERE owner.id = memory_changes.space_id));
+CREATE POLICY of_user ON memory_changes USING ((SELECT coalesce(current_setting('satchel.user', true), '') = '') OR space_id = ANY (ARRAY(SELECT id FROM memory_spaces)));
 
 ALTER TABLE memory_distill_windows ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY;
 
-CREATE POLICY of_user ON memory_distill_windows USING (EXISTS (SELECT FROM memory_spaces owner WHERE owner.id = memory_distill_windows.space_id));
+CREATE POLICY of_user ON memory_distill_windows USING ((SELECT coalesce(current_setting('satchel.user', true), '') = '') OR space_id = ANY (ARRAY(SELECT id FROM memory_spaces)));
 
 ALTER TABLE memory_earlier_words ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY;
 
-CREATE POLICY of_user ON memory_earlier_words USING (EXISTS (SELECT FROM memory_spaces owner WHERE owner.id = memory_earlier_words.space_id));
+CREATE POLICY of_user ON memory_earlier_words USING ((SELECT coalesce(current_setting('satchel.user', true), '') = '') OR space_id = ANY (ARRAY(SELECT id FROM memory_spaces)));
 
 ALTER TABLE memory_pages ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY;
 
-CREATE POLICY of_user ON memory_pages USING (EXISTS (SELECT FROM memory_spaces owner WHERE owner.id = memory_pages.space_id));
+CREATE POLICY of_user ON memory_pages USING ((SELECT coalesce(current_setting('satchel.user', true), '') = '') OR space_id = ANY (ARRAY(SELECT id FROM memory_spaces)));
 
 ALTER TABLE memory_tombstones ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY;
 
-CREATE POLICY of_user ON memory_tombstones USING (EXISTS (SELECT FROM memory_spaces owner WHERE owner.id = memory_tombstones.space_id));
+CREATE POLICY of_user ON memory_tombstones USING ((SELECT coalesce(current_setting('satchel.user', true), '') = '') OR space_id = ANY (ARRAY(SELECT id FROM memory_spaces)));
 
 ALTER TABLE memory_usage ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY;
 
-CREATE POLICY of_user ON memory_usage USING (EXISTS (SELECT FROM memory_spaces owner WHERE owner.id = memory_usage.space_id));
+CREATE POLICY of_user ON memory_usage USING ((SELECT coalesce(current_setting('satchel.user', true), '') = '') OR space_id = ANY (ARRAY(SELECT id FROM memory_spaces)));
 
 ALTER TABLE memory_cue_vectors ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY;
 
-CREATE POLICY of_user ON memory_cue_vectors USING (EXISTS (SELECT FROM memories owner WHERE owner.rid = memory_cue_vectors.rid));
+CREATE POLICY of_user ON memory_cue_vectors USING ((SELECT coalesce(current_setting('satchel.user', true), '') = '') OR EXISTS (SELECT FROM memories owner WHERE owner.rid = memory_cue_vectors.rid));
 
 ALTER TABLE memory_cues ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY;
 
-CREATE POLICY of_user ON memory_cues USING (EXISTS (SELECT FROM memories owner WHERE owner.rid = memory_cues.rid));
+CREATE POLICY of_user ON memory_cues USING ((SELECT coalesce(current_setting('satchel.user', true), '') = '') OR EXISTS (SELECT FROM memories owner WHERE owner.rid = memory_cues.rid));
 
 ALTER TABLE memory_distilled ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY;
 
-CREATE POLICY of_user ON memory_distilled USING (EXISTS (SELECT FROM memories owner WHERE owner.rid = memory_distilled.rid));
+CREATE POLICY of_user ON memory_distilled USING ((SELECT coalesce(current_setting('satchel.user', true), '') = '') OR EXISTS (SELECT FROM memories owner WHERE owner.rid = memory_distilled.rid));
 
 ALTER TABLE memory_edges ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY;
 
-CREATE POLICY of_user ON memory_edges USING (EXISTS (SELECT FROM memories owner WHERE owner.rid = memory_edges.source_rid) AND EXISTS (SELECT FROM memories owner WHERE owner.rid = memory_edges.target_rid));
+CREATE POLICY of_user ON memory_edges USING ((SELECT coalesce(current_setting('satchel.user', true), '') = '') OR EXISTS (SELECT FROM memories owner WHERE owner.rid = memory_edges.source_rid) AND EXISTS (SELECT FROM memories owner WHERE owner.rid = memory_edges.target_rid));
 
 ALTER TABLE memory_readings ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY;
 
-CREATE POLICY of_user ON memory_readings USING (EXISTS (SELECT FROM memories owner WHERE owner.rid = memory_readings.rid));
+CREATE POLICY of_user ON memory_readings USING ((SELECT coalesce(current_setting('satchel.user', true), '') = '') OR EXISTS (SELECT FROM memories owner WHERE owner.rid = memory_readings.rid));
 
 ALTER TABLE memory_statements ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY;
 
-CREATE POLICY of_user ON memory_statements USING (EXISTS (SELECT FROM memories owner WHERE owner.rid = memory_statements.rid));
+CREATE POLICY of_user ON memory_statements USING ((SELECT coalesce(current_setting('satchel.user', true), '') = '') OR EXISTS (SELECT FROM memories owner WHERE owner.rid = memory_statements.rid));
 
 ALTER TABLE memory_tags ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY;
 
-CREATE POLICY of_user ON memory_tags USING (EXISTS (SELECT FROM memories owner WHERE owner.rid = memory_tags.rid));
+CREATE POLICY of_user ON memory_tags USING ((SELECT coalesce(current_setting('satchel.user', true), '') = '') OR EXISTS (SELECT FROM memories owner WHERE owner.rid = memory_tags.rid));
 
 ALTER TABLE memory_uses ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY;
 
-CREATE POLICY of_user ON memory_uses USING (EXISTS (SELECT FROM memories owner WHERE owner.rid = memory_uses.rid));
+CREATE POLICY of_user ON memory_uses USING ((SELECT coalesce(current_setting('satchel.user', true), '') = '') OR EXISTS (SELECT FROM memories owner WHERE owner.rid = memory_uses.rid));
 
 ALTER TABLE memory_vectors ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY;
 
-CREATE POLICY of_user ON memory_vectors USING (EXISTS (SELECT FROM memories owner WHERE owner.rid = memory_vectors.rid));
+CREATE POLICY of_user ON memory_vectors USING ((SELECT coalesce(current_setting('satchel.user', true), '') = '') OR EXISTS (SELECT FROM memories owner WHERE owner.rid = memory_vectors.rid));
 
 ALTER TABLE memory_words ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY;
 
-CREATE POLICY of_user ON memory_words USING (EXISTS (SELECT FROM memories owner WHERE owner.rid = memory_words.rid));
+CREATE POLICY of_user ON memory_words USING ((SELECT coalesce(current_setting('satchel.user', true), '') = '') OR EXISTS (SELECT FROM memories owner WHERE owner.rid = memory_words.rid));
 
 ALTER TABLE memory_tokens ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY;
 
-CREATE POLICY of_user ON memory_tokens USING (EXISTS (SELECT FROM memory_vectors owner WHERE owner.rid = memory_tokens.rid AND owner.model_id = memory_tokens.model_id));
+CREATE POLICY of_user ON memory_tokens USING ((SELECT coalesce(current_setting('satchel.user', true), '') = '') OR EXISTS (SELECT FROM memory_vectors owner WHERE owner.rid = memory_tokens.rid AND owner.model_id = memory_tokens.model_id));

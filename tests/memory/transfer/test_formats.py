@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 import time
 import zipfile
@@ -116,12 +117,15 @@ async def test_tomorrow_is_the_day_after_that_of_the_users_own_zone(
         ("20260302101530", "2026-03-02T10:15:30-08:00"),
         ("1795494600", "2026-11-23T20:30:00-08:00"),
         ("1795494600000", "2026-11-23T20:30:00-08:00"),
+        ("2026", "2026-11-24T20:30:00-08:00"),  # The file's.
     ],
 )
 async def test_a_day_in_digits_alone_is_no_number_of_seconds(
     tmp_path: Path, california: timezone, written: str, said_at: str
 ) -> None:
-    (tmp_path / "note.md").write_text(f"---\ncreated: {written}\n---\nThe keys are in the shed.\n")
+    note = tmp_path / "note.md"
+    note.write_text(f"---\ncreated: {written}\n---\nThe keys are in the shed.\n")
+    os.utime(note, (1795581000, 1795581000))
     now = datetime(2026, 12, 1, tzinfo=california)
     async with Memory.open(":memory:", embedder="none", clock=ManualClock(now)) as memory:
         await memory.import_from(tmp_path)

@@ -27,6 +27,8 @@ WRITTEN_BY_PROGRAM = "written by the agent's own program"
 """Reasons why messages are left out."""
 _IN_DIGITS = {8: "%Y%m%d", 12: "%Y%m%d%H%M", 14: "%Y%m%d%H%M%S"}
 """Times in digits alone, as notes have them, by their length; seconds and milliseconds have 10 and 13."""
+_LEAST_S = 100_000_000
+"""A smaller number is a year or a day ("2026", 20260302), not the seconds since 1970: that would be before 1973."""
 
 
 @dataclass(slots=True)
@@ -182,7 +184,7 @@ def moment_of(value: Any) -> datetime | None:
             found = datetime.strptime(text, form).astimezone() if form else datetime.fromisoformat(text)
             # Programs write times in UTC, whatever the zone is in which "tomorrow" is said.
             found = found if found.utcoffset() else found.astimezone()
-        elif isinstance(value, int | float) and not isinstance(value, bool) and value > 0:
+        elif isinstance(value, int | float) and not isinstance(value, bool) and value > _LEAST_S:
             seconds = value / 1000 if value > 100_000_000_000 else value
             found = datetime.fromtimestamp(seconds, UTC).astimezone()
         else:

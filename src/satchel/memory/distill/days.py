@@ -68,16 +68,25 @@ def _names() -> Mapping[str, frozenset[tuple[str, int]]]:
     return {word: frozenset(meant) for word, meant in found.items()}
 
 
+@cache
+def _vocabulary() -> frozenset[str]:
+    return frozenset[str]().union(*(language(name).vocabulary for name in LANGUAGES))
+
+
 def is_misspelt_in(words: str, text: str) -> bool:
-    """Whether a text has words for a day misspelt, as no language has them: "tomorow" for "tomorrow". A model may quote
-    them as they are spelt.
+    """Whether a text has words for a day misspelt, as no language has them: "tomorow" for "tomorrow". A model may write
+    them as they are spelt. "Thusday" is more like "thursday" than like "tuesday".
     """
-    known = frozenset[str]().union(*(language(name).vocabulary for name in LANGUAGES))
+    known = _vocabulary()
     there = {token.word for token in tokens_of(text)}
     missing = [token.word for token in tokens_of(words) if token.word not in there]
-    unknown = there - known
     return bool(missing) and all(
-        word in known and get_close_matches(word, unknown, n=1, cutoff=_LIKE) for word in missing
+        word in known
+        and any(
+            get_close_matches(near, known, n=1) == [word]
+            for near in get_close_matches(word, there - known, cutoff=_LIKE)
+        )
+        for word in missing
     )
 
 

@@ -57,9 +57,10 @@ _SHORT_CHARS: Final = 60
 _LASTS: Final = timedelta(hours=1)
 """An appointment stays for this long after its hour: its end is seldom said."""
 _CLOCK: Final = re.compile(
-    r"(?<![€£$])\b(?P<hour>[01]?\d|2[0-4])"
-    # "3.50 euros" is a price.
-    r"(?:[:.h](?P<minute>[0-5]\d)(?!\d|\s?(?:[€£$]|eur|usd|gbp|chf|pln|pounds?\b|dollars?\b))(?:\s?(?P<half>[ap]m)\b)?"
+    # "€ 3.50" and "3.50 euros" are prices, and "14.10." may be a day: without "Uhr", minutes after a dot are no month.
+    r"(?<![€£$])(?<![€£$]\s)(?<!\b(?:eur|usd|gbp|chf|pln)\s)\b(?P<hour>[01]?\d|2[0-4])"
+    r"(?:(?:[:h]|\.(?=\d\d\s?(?:[ap]m|uhr|h)\b|00|1[3-9]|[2-5]))(?P<minute>[0-5]\d)"
+    r"(?!\d|\s?(?:[€£$]|eur|usd|gbp|chf|pln|pounds?\b|dollars?\b))(?:\s?(?P<half>[ap]m)\b)?"
     r"|\s?(?P<only>[ap]m|uhr|h)\b)",
     re.IGNORECASE,
 )
@@ -282,13 +283,7 @@ def _is_over(entry: _Entry, now: datetime) -> bool:
     """Whether its hour is past by more than `_LASTS`. An hour that may be one of the evening is taken for one."""
     if entry.last != now.date() or entry.found.yearly:
         return False
-    days = {(day.day, day.month) for day in (entry.first, entry.last)}
-    said = [
-        _latest_minute(match)
-        for match in _CLOCK.finditer(entry.found.words)
-        # On 14 October, "until 14.10." is no hour.
-        if "." not in match[0] or (int(match["hour"]), int(match["minute"])) not in days
-    ]
+    said = [_latest_minute(match) for match in _CLOCK.finditer(entry.found.words)]
     return (
         bool(said) and timedelta(hours=now.hour, minutes=now.minute) > timedelta(minutes=max(said)) + _LASTS
     )

@@ -178,12 +178,10 @@ def _called(text: str) -> list[str]:
 def is_kin(name: str, said: str) -> bool:
     """Whether the user speaks of somebody of theirs by this name ("my husband Tobi"). `name` is as in `named_in`."""
     said = said[:_MOST_CHARS]
-    is_chinese = name > _UNSPACED
-    if name not in plain(said) or not (is_chinese or name in _names(said)):
+    # Chinese has no capitals.
+    if name not in plain(said) or not (name > _UNSPACED or name in _names(said)):
         return False
-    called = (one for match in _forms()["kin"].finditer(_plain(said)) for one in match.groups() if one)
-    # Chinese has no blanks: behind the name, the sentence goes on.
-    return any(one == name or (is_chinese and one.startswith(name)) for one in called)
+    return any(name in match.groups() for match in _forms()["kin"].finditer(_plain(said)))
 
 
 def _names(text: str) -> set[str]:

@@ -75,7 +75,7 @@ def open_embedder(
     if provider.kind not in ("openai", "ollama"):
         raise ConfigError(
             f'{setting} = "{name}": the provider "{provider_name}" is of kind "{provider.kind}", which '
-            'has no embeddings; use one of kind "openai".'
+            'has no embeddings; use one of kind "openai" or "ollama".'
         )
     if provider.kind == "ollama":
         if "://" in model:

@@ -38,15 +38,11 @@ _OF_MEMORY = (
 def upgrade() -> None:
     if op.get_bind().dialect.name == "sqlite":
         return
-    rules = {
-        "memory_spaces": "user_id = coalesce(nullif(current_setting('satchel.user', true), ''), user_id)"
-    }
-    for names, owner, key, column in (
-        (_OF_SPACE, "memory_spaces", "id", "space_id"),
-        (_OF_MEMORY, "memories", "rid", "rid"),
-    ):
-        for name in names:
-            rules[name] = f"EXISTS (SELECT FROM {owner} owner WHERE owner.{key} = {name}.{column})"
+    rules = {"memory_spaces": "user_id = current_setting('satchel.user', true)"}
+    for name in _OF_SPACE:
+        rules[name] = "space_id = ANY (ARRAY(SELECT id FROM memory_spaces))"
+    for name in _OF_MEMORY:
+        rules[name] = f"EXISTS (SELECT FROM memories owner WHERE owner.rid = {name}.rid)"
     rules["memory_edges"] = " AND ".join(
         f"EXISTS (SELECT FROM memories owner WHERE owner.rid = memory_edges.{column})"
         for column in ("source_rid", "target_rid")
@@ -57,4 +53,7 @@ def upgrade() -> None:
     )
     for table, rule in rules.items():
         op.execute(f"ALTER TABLE {table} ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY")
-        op.execute(f"CREATE POLICY of_user ON {table} USING ({rule})")
+        op.execute(
+            f"CREATE POLICY of_user ON {table} USING "
+            f"((SELECT coalesce(current_setting('satchel.user', true), '') = '') OR {rule})"
+        )
