@@ -221,6 +221,24 @@ def test_a_file_that_waits_for_a_message_is_taken_away_by_no_other_message_with_
 
 
 @requirement("content:attachments")
+def test_two_messages_that_take_the_same_bytes_at_the_same_moment_get_them_both(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uploads, now = Uploads(tmp_path), datetime.now(UTC)
+    file, _ = (uploads.add([PNG], name="a.png", now=now) for _ in range(2))
+    read, taken = Path.read_bytes, list[Path]()
+
+    def read_late(path: Path) -> bytes:
+        if not taken:
+            taken.append(path)
+            path.unlink()  # by the other one
+        return read(path)
+
+    monkeypatch.setattr(Path, "read_bytes", read_late)
+    assert uploads.take([file], tmp_path / "spill") == [file]
+
+
+@requirement("content:attachments")
 def test_the_log_is_read_again_with_its_files(world: World, client: httpx2.Client) -> None:
     id = chat(client, "Once more.", attachments=[sent(client, PNG, "again.png")])[0].data["sessionId"]
     shown = world.call(lambda: world.satchel.sessions.export(id, form="markdown"))

@@ -113,8 +113,10 @@ class Uploads:
         return place is not None
 
     def _content(self, file: FileBlock) -> bytes | None:
-        place = self._place(file)
-        return None if place is None else place.read_bytes()
+        for place in self._folder.glob(f"{file.sha256}*"):
+            with suppress(FileNotFoundError):  # another message with the same bytes has taken it meanwhile
+                return place.read_bytes()
+        return None
 
     def _place(self, file: FileBlock) -> Path | None:
         """Where one that was sent is; None if there is none."""
