@@ -62,6 +62,7 @@ async def sessions(
         others=len(others),
         archived=archived,
         chosen=chosen,
+        projects=[one for one in service.satchel.home.projects.all() if not one.archived],
         number=number,
         pages=max(1, -(-len(infos) // _ON_PAGE)),
         own_folder=service.satchel.settings.environ.get("HOME", ""),
@@ -102,14 +103,14 @@ async def rename(request: Request, service: Serves, id: str) -> Response:
 
 @router.post("/sessions")
 async def change(request: Request, service: Serves) -> Response:
-    """Pin, archive or delete sessions. What can't be done with one of them is told, and is done with the others."""
+    """Pin, archive, move or delete sessions. What can't be done with one of them is told, and is done with the others."""
     form = await form_of(request)
     ids = list(dict.fromkeys([*form.all("id"), *form.get("ids").split()]))
     do = form.get("do")
     back = "/sessions?archived=true" if form.has("archived") else "/sessions"
     if form.has("in_chat") and len(ids) == 1:
         back = f"/chat/{ids[0]}"
-    if do not in (*FILING, "delete"):
+    if do not in (*FILING, "move", "delete"):
         raise UsageError(f"A conversation can't be {do!r}.")
     if not ids:
         return see_other(
@@ -131,6 +132,8 @@ async def change(request: Request, service: Serves) -> Response:
         try:
             if do == "delete":
                 await service.sessions.delete_branches(info.id)
+            elif do == "move":
+                await service.satchel.move(info.id, form.get("project"))
             else:
                 await service.satchel.file(info.id, **FILING[do].change)
             done.append(info)
@@ -145,14 +148,24 @@ async def change(request: Request, service: Serves) -> Response:
     if do == "delete":
         text = f"Deleted: {what}. What was learnt from {_them(infos)} is still remembered."
         return see_other(request, back, say=Saying(text=text, link="/memories", link_label="Memories"))
-    undo = _UNDO[do]
-    fields = {"ids": " ".join(info.id for info in done), "do": undo}
+    fields = {"ids": " ".join(info.id for info in done), "do": _UNDO[do]}
     fields |= {name: "1" for name in ("archived", "in_chat") if form.has(name)}
-    text = f"{FILING[do].done.capitalize()}: {what}."
-    return see_other(request, back, say=Saying(text=text, action="/sessions", fields=fields))
+    action = "/sessions"
+    if do == "move":
+        project = service.satchel.home.projects.find(form.get("project")) if form.get("project") else None
+        place = f"In the project {project.name} now" if project is not None else "In no project now"
+        text = f"{place}, with what was learnt: {what}."
+        before = {info.project for info in done}
+        fields["project"] = next(iter(before))
+        action = action if len(before) == 1 else ""
+    else:
+        text = f"{FILING[do].done.capitalize()}: {what}."
+    return see_other(request, back, say=Saying(text=text, action=action, fields=fields))
 
 
-_UNDO: Final = {"pin": "unpin", "unpin": "pin", "archive": "unarchive", "unarchive": "archive"}
+_UNDO: Final = {
+    "pin": "unpin", "unpin": "pin", "archive": "unarchive", "unarchive": "archive", "move": "move"
+}  # fmt: skip
 
 
 def _named(infos: Sequence[SessionInfo]) -> str:
