@@ -224,7 +224,10 @@ async def test_a_capability_is_given_files_of_the_project_and_what_it_makes_can_
     ("name", "content"),
     [
         ("may.csv", b"amount\n10\n20\n"),
-        ("may.png", b"GIF87a,amount\n0,10\n0,20\n"),  # a picture of another kind than it says, as pages make them
+        (
+            "may.png",
+            b"GIF87a,amount\n0,10\n0,20\n",
+        ),  # a picture of another kind than it says, as pages make them
     ],
 )
 async def test_a_file_that_the_user_attached_is_given_by_its_name(

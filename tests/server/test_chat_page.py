@@ -540,6 +540,24 @@ def test_a_change_that_waits_for_permission_is_shown_as_a_diff(tmp_path: Path) -
     ]  # fmt: skip
 
 
+@requirement("tools:undo")
+def test_what_an_undo_did_stands_in_the_conversation_and_nowhere_else(tmp_path: Path) -> None:
+    writes = Reply(calls=[Call(name="file_write", input={"path": "list.txt", "content": "pears"})])
+    with (
+        server_in(tmp_path, lambda _held: ScriptedModel([writes, "Written."]), agent__mode="ask") as world,
+        browser(world) as client,
+    ):
+        path = begin(client, "Make a list", mode="bypass")
+        for command, words in (
+            ("/undo", "Undone: the file changes"),
+            ("/redo", "Done again: the file changes"),
+        ):
+            send(client, wait_until_over(client, path), path, {"message": command})
+            page = open_page(client, path)
+            assert words_of(page).count(words) == 1
+            assert words in words_of(page.get_element_by_id("turn-1"))
+
+
 @requirement("sessions:rewind")
 def test_a_conversation_goes_back_with_its_files_by_a_button_and_over_http(tmp_path: Path) -> None:
     writes = Reply(calls=[Call(name="file_write", input={"path": "list.txt", "content": "pears"})])

@@ -13,10 +13,10 @@ from starlette.responses import Response, StreamingResponse
 
 from satchel.errors import SatchelError, UsageError
 from satchel.runtime.lines import FILING, counted
-from satchel.server.pages.rendering import Saying, form_of
+from satchel.server.pages.rendering import Form, Saying, form_of
 from satchel.server.pages.shared import shared_file
 from satchel.server.pages.site import page, rail_sessions, see_other, session_groups
-from satchel.server.service import Serves
+from satchel.server.service import Serves, Service
 from satchel.sessions import SessionInfo
 from satchel.sessions.branches import as_listed
 
@@ -103,7 +103,7 @@ async def rename(request: Request, service: Serves, id: str) -> Response:
 
 @router.post("/sessions")
 async def change(request: Request, service: Serves) -> Response:
-    """Pin, archive, move or delete sessions. What can't be done with one of them is told, and is done with the others."""
+    """Pin, archive, move or delete sessions. What can't be done with one is told, and is done with the others."""
     form = await form_of(request)
     ids = list(dict.fromkeys([*form.all("id"), *form.get("ids").split()]))
     do = form.get("do")
@@ -148,19 +148,24 @@ async def change(request: Request, service: Serves) -> Response:
     if do == "delete":
         text = f"Deleted: {what}. What was learnt from {_them(infos)} is still remembered."
         return see_other(request, back, say=Saying(text=text, link="/memories", link_label="Memories"))
+    return see_other(request, back, say=_changed(service, form, do, done))
+
+
+def _changed(service: Service, form: Form, do: str, done: Sequence[SessionInfo]) -> Saying:
+    """What was done, with its undoing; `done` are as they were before. Those of several projects are not moved back."""
     fields = {"ids": " ".join(info.id for info in done), "do": _UNDO[do]}
     fields |= {name: "1" for name in ("archived", "in_chat") if form.has(name)}
-    action = "/sessions"
-    if do == "move":
-        project = service.satchel.home.projects.find(form.get("project")) if form.get("project") else None
-        place = f"In the project {project.name} now" if project is not None else "In no project now"
-        text = f"{place}, with what was learnt: {what}."
-        before = {info.project for info in done}
-        fields["project"] = next(iter(before))
-        action = action if len(before) == 1 else ""
-    else:
-        text = f"{FILING[do].done.capitalize()}: {what}."
-    return see_other(request, back, say=Saying(text=text, action=action, fields=fields))
+    if do != "move":
+        text = f"{FILING[do].done.capitalize()}: {_named(done)}."
+        return Saying(text=text, action="/sessions", fields=fields)
+    to = service.satchel.home.projects.find(form.get("project")) if form.get("project") else None
+    place = f"In the project {to.name} now" if to is not None else "In no project now"
+    before, *others = dict.fromkeys(info.project for info in done)
+    return Saying(
+        text=f"{place}, with what was learnt: {_named(done)}.",
+        action="" if others else "/sessions",
+        fields={**fields, "project": before},
+    )
 
 
 _UNDO: Final = {
