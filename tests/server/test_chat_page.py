@@ -109,6 +109,8 @@ def test_a_call_waits_for_permission_and_gets_the_answer(world: World, consent: 
         assert "Run this command?" in words_of(ask)
         assert "echo permitted<U+3164>" in words_of(ask)  # a filler, which nobody sees
         assert "waits for you" in words_of(open_page(client, "/sessions"))
+        # It would take a half-written answer away.
+        assert page.xpath("//noscript/meta[@http-equiv='refresh']") == []
         answer = send(client, page, f"{path}/answer", {"consent": consent})
         assert answer.status_code == 303
         page = wait_until_over(client, path)
