@@ -993,7 +993,7 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(12, "web-pages:sessions", "DESIGN 10", "Sessions are listed, searched, renamed, exported and deleted in the browser."),
     built(25, "cli:wizard:key", "issue 25 §1", "The terminal takes a pasted key: it is not shown, is kept in a file of mode 600 and in no setting."),
     built(25, "web-pages:markdown:more", "issue 25 §2", "Answers have colours in code, formulas, ticked tasks and footnotes; what can't be drawn keeps its source, backslashes included."),
-    built(25, "commands:shell", "issue 25 §8", "A line that begins with \"! \" runs a command for the user, and the model is told what came out."),
+    built(25, "commands:shell", "issue 25 §8", "A line that begins with \"! \", or with \"!\" and a program, runs a command for the user, and the model is told what came out."),
     built(23, "builder:brief", "issue 23, Build 1", "The Builder gets, besides the request, what was said and seen in the conversation as far as it became memory, the lines of the page that fit, time and locale, and the names of files, capabilities, hosts and secrets."),
     built(23, "builder:brief:forgotten", "issue 23, Build 1", "What is forgotten leaves the logs, rows and folders of the builds that were told of it; what is off the record never reaches one."),
     built(23, "capabilities:calls", "issue 23, Build 2", "A capability calls another one by its name, once the user has approved that like a host; the call is in the log and in the other one's runs."),

@@ -220,18 +220,30 @@ async def test_a_capability_is_given_files_of_the_project_and_what_it_makes_can_
 
 
 @requirement("capabilities:files")
-async def test_a_file_that_the_user_attached_is_given_by_its_name(tmp_path: Path) -> None:
-    chart = Call(name="cap_chart", input={"tables": ["may.csv"]})
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("may.csv", b"amount\n10\n20\n"),
+        (
+            "may.png",
+            b"GIF87a,amount\n0,10\n0,20\n",
+        ),  # a picture of another kind than it says, as pages make them
+    ],
+)
+async def test_a_file_that_the_user_attached_is_given_by_its_name(
+    tmp_path: Path, name: str, content: bytes
+) -> None:
+    chart = Call(name="cap_chart", input={"tables": [name]})
     script: list[Reply | str] = [Reply(calls=[chart]), "There."]
     async with opened(tmp_path, ScriptedModel(lambda _: script.pop(0)), agent__mode="bypass") as satchel:
         await needs_sandbox(satchel)
         await build(satchel, "chart", SALES)
         session = await satchel.session()
         now = satchel.clock.now()
-        table = Uploads(satchel.settings.home).add([b"amount\n10\n20\n"], name="may.csv", now=now)
+        table = Uploads(satchel.settings.home).add([content], name=name, now=now)
         running = await session.start("Chart it.", files=[table])
         (step,) = (await running.result()).steps
-        assert step.result.startswith("30 in may.csv: chart.svg\n")
+        assert step.result.startswith(f"30 in {name}: chart.svg\n")
 
 
 SLOW = draft(

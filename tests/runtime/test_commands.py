@@ -33,6 +33,8 @@ pytestmark = pytest.mark.anyio
         ('/run bash {"command": "ls\n-l"}', "run", 'bash {"command": "ls\n-l"}'),
         ("/compact focus on\nthe soup", "compact", "focus on\nthe soup"),
         ("! git status -s", "shell", "git status -s"),
+        ("!ls", "shell", "ls"),
+        ("!cat a.txt | sort", "shell", "cat a.txt | sort"),
     ],
 )
 def test_a_command_and_what_follows_it(typed: str, name: str, rest: str) -> None:
@@ -43,7 +45,8 @@ def test_a_command_and_what_follows_it(typed: str, name: str, rest: str) -> None
 
 @pytest.mark.parametrize(
     "typed",
-    ["/etc/hosts is what?", "hello /help", "/", "//help", "/2 of them", "!", "! ", "!important", "Now! ls"],
+    ["/etc/hosts is what?", "hello /help", "/", "//help", "/2 of them", "!", "! ", "!important", "Now! ls"]
+    + ["!!!", "!ls!", "!important: water the plants", "!ls\nfails. Why?", "!ls, what is that?"],
 )
 def test_a_message_may_hold_slashes(typed: str) -> None:
     assert find_command(typed) is None

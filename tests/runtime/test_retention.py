@@ -11,7 +11,7 @@ import pytest
 
 from satchel.clock import ManualClock
 from satchel.models import ScriptedModel
-from satchel.runtime import Satchel
+from satchel.runtime import Satchel, retention
 from satchel.runtime.memory_worker import run_memory_work
 from satchel.runtime.retention import Retained, retain
 from satchel.sessions.log import is_compressed
@@ -87,6 +87,31 @@ async def test_where_no_such_process_is_started_whoever_answers_does_it(tmp_path
         with anyio.fail_after(30):
             while not is_compressed(path):  # noqa: ASYNC110 - what the background writes is no event here
                 await anyio.sleep(0.01)
+
+
+@requirement("sessions:retention")
+async def test_an_old_conversation_with_which_the_user_goes_on_is_not_deleted_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    id, path = await say(tmp_path, "Mara likes tea.", ManualClock(datetime(2020, 1, 1, tzinfo=UTC)))
+    settings = settings_in(
+        tmp_path, memory__embedder="none", memory__worker="off", sessions__delete_after_days=30
+    )
+    done: list[Retained] = []
+    is_done = anyio.Event()
+
+    async def noted(home: Any) -> Retained:
+        done.append(await retain(home))
+        is_done.set()
+        return done[-1]
+
+    monkeypatch.setattr(retention, "retain", noted)
+    async with Satchel.open(settings, model=ScriptedModel(["Noted."]), upkeep="worker") as satchel:
+        await anyio.wait_all_tasks_blocked()
+        session = await satchel.session(id)
+        await is_done.wait()
+        assert (await session.run_turn("Mara likes coffee, too.")).turn == 2
+    assert (done, path.exists()) == ([Retained()], True)
 
 
 @requirement("sessions:retention")

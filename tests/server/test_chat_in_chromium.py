@@ -265,6 +265,43 @@ def test_a_reader_who_goes_up_a_little_stays_there_and_a_button_leads_back_to_th
         expect(page.get_by_label("Message", exact=True)).to_be_focused()
 
 
+@requirement("web-pages:chat:chromium", "web-pages:chat:stream")
+def test_the_end_is_followed_from_where_the_page_shows_it_and_not_past_what_the_reader_has_opened(
+    chromium: Browser, world: World
+) -> None:
+    world.held.reached.clear()
+    world.held.go_on.clear()
+    with window(chromium, world.url, world=world) as (context, _):
+        page = context.new_page()
+        below = "document.documentElement.scrollHeight - innerHeight - scrollY"
+        drawn = "new Promise((drawn) => requestAnimationFrame(() => requestAnimationFrame(drawn)))"
+        # A page to begin on that is longer than the window is read from its beginning.
+        page.set_viewport_size({"width": 390, "height": 200})
+        page.goto("./")
+        page.evaluate(drawn)
+        assert page.evaluate("scrollY") == 0
+        assert page.evaluate(below) > 2
+        write(page, "Tell a story")
+        expect(said_in(page, 1)).to_contain_text("Chapter 38")
+        page.set_viewport_size({"width": 700, "height": 600})
+        page.evaluate(
+            """() => {
+                const long = Object.assign(document.createElement("details"), { id: "long" });
+                long.innerHTML = "<summary>Long</summary>" + "<p>line</p>".repeat(40);
+                turns.append(long);
+                scrollTo(0, document.documentElement.scrollHeight);
+            }"""
+        )
+        page.evaluate(drawn)
+        page.locator("#long summary").click()
+        page.evaluate(drawn)
+        opened = page.evaluate(below)
+        world.held.go_on.set()
+        expect(said_in(page, 1)).to_contain_text("Chapter 80")
+        expect(page.locator("#stop")).to_be_hidden()
+        assert page.evaluate(below) >= opened > 600
+
+
 @requirement("web-pages:chat:chromium")
 def test_without_scripts_a_page_comes_again_until_the_answer_is_there(
     chromium: Browser, world: World
@@ -279,6 +316,17 @@ def test_without_scripts_a_page_comes_again_until_the_answer_is_there(
     expect(page.locator("#turn-1")).to_contain_text("Tell a story")
     world.held.go_on.set()
     expect(said_in(page, 1)).to_contain_text("Chapter 80")
+    # What was said last stays in sight, below a long conversation.
+    world.held.reached.clear()
+    world.held.go_on.clear()
+    page.get_by_label("Message", exact=True).fill("Tell a story again")
+    page.get_by_role("button", name="Send").click()
+    with page.expect_navigation(url=re.compile(r"/chat/.*\?")):
+        pass
+    expect(page.locator("#turn-2").get_by_text("Tell a story again")).to_be_in_viewport()
+    world.held.go_on.set()
+    expect(said_in(page, 2)).to_contain_text("Chapter 80")
+    expect(page.locator("#turn-2").get_by_text("Tell a story again")).to_be_in_viewport()
     context.close()
 
 

@@ -109,6 +109,8 @@ def test_a_call_waits_for_permission_and_gets_the_answer(world: World, consent: 
         assert "Run this command?" in words_of(ask)
         assert "echo permitted<U+3164>" in words_of(ask)  # a filler, which nobody sees
         assert "waits for you" in words_of(open_page(client, "/sessions"))
+        # It would take a half-written answer away.
+        assert page.xpath("//noscript/meta[@http-equiv='refresh']") == []
         answer = send(client, page, f"{path}/answer", {"consent": consent})
         assert answer.status_code == 303
         page = wait_until_over(client, path)
@@ -538,6 +540,24 @@ def test_a_change_that_waits_for_permission_is_shown_as_a_diff(tmp_path: Path) -
         ("plain", " a"), ("removed", "-red"), ("added", "+green<U+200B>"), ("plain", " z"), ("plain", "…"),
         ("plain", "everywhere:"), ("removed", "-x"), ("added", "+y"),
     ]  # fmt: skip
+
+
+@requirement("tools:undo")
+def test_what_an_undo_did_stands_in_the_conversation_and_nowhere_else(tmp_path: Path) -> None:
+    writes = Reply(calls=[Call(name="file_write", input={"path": "list.txt", "content": "pears"})])
+    with (
+        server_in(tmp_path, lambda _held: ScriptedModel([writes, "Written."]), agent__mode="ask") as world,
+        browser(world) as client,
+    ):
+        path = begin(client, "Make a list", mode="bypass")
+        for command, words in (
+            ("/undo", "Undone: the file changes"),
+            ("/redo", "Done again: the file changes"),
+        ):
+            send(client, wait_until_over(client, path), path, {"message": command})
+            page = open_page(client, path)
+            assert words_of(page).count(words) == 1
+            assert words in words_of(page.get_element_by_id("turn-1"))
 
 
 @requirement("sessions:rewind")

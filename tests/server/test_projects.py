@@ -5,7 +5,7 @@ from __future__ import annotations
 import httpx2
 
 from tests.requirements import requirement
-from tests.server.browsers import at, browser, open_page, said, send, words_of
+from tests.server.browsers import at, browser, open_page, said, send, ticked, words_of
 from tests.server.test_attachments import sent
 from tests.server.world import World, chat, text_of
 
@@ -153,21 +153,25 @@ def test_a_project_on_its_pages(world: World, client: httpx2.Client) -> None:
         client.post("/api/page/restore", json={}, params={"project": "Garden"})
         assert len(client.get("/api/page/versions", params={"project": "Garden"}).json()) == 3
         assert client.get("/api/page").json()["lines"] == []
-        outside = send(page, shown, "/projects/move", {"project": ""})
+        outside = send(page, shown, "/sessions", {"project": "", "do": "move"})
         assert outside.headers["location"] == talk
         moved = open_page(page, talk)
-        assert "In no project now." in said(moved)
+        assert "In no project now" in said(moved)
         assert not open_page(page, here).xpath(f"//main//a[@href='{talk}']")
-        back = page.post(
-            "/projects/move",
-            data={
-                "form_token": "",
-                **dict(moved.xpath("//form[@action='/projects/move']")[0].form_values()),
-                "project": "Garden",
-            },
-            headers={"origin": at(page), "sec-fetch-site": "same-origin"},
-        )
-        assert back.status_code == 303
+        other = client.post("/api/sessions", json={}).json()["id"]
+        chat(client, "Where does the hose hang?", session_id=other)
+        several = open_page(page, "/sessions")
+        [garden] = several.xpath("//select[@name='project']/option[text()='Garden']/@value")
+        assert ticked(page, several, [session, other], "move", project=garden).status_code == 303
+        listed = open_page(page, "/sessions")
+        assert "In the project Garden now, with what was learnt: 2 conversations. Undo" in said(listed)
+        for talked in (session, other):
+            assert client.get(f"/api/sessions/{talked}").json()["project"] == garden
+        [undo] = listed.get_element_by_id("sayings").iter("form")
+        headers = {"origin": at(page), "sec-fetch-site": "same-origin"}
+        page.post(undo.get("action"), data=dict(undo.form_values()), headers=headers)
+        assert "In no project now" in said(moved := open_page(page, "/sessions"))
+        assert ticked(page, moved, [session], "move", project=garden).status_code == 303
         shown = open_page(page, here)
         assert "deletes for good its instructions, 1 conversation and" in words_of(shown)
         send(page, shown, here, {"name": "Orchard", "instructions": "Speak of pears."})

@@ -17,7 +17,7 @@ import anyio
 import anyio.to_thread
 
 from satchel.errors import StorageUnwritable, UsageError
-from satchel.messages import FileBlock
+from satchel.messages import IMAGES, FileBlock
 from satchel.tools import ToolContext
 from satchel.tools.builtin.fence import Fence, Place
 from satchel.tools.kept import FOLDER
@@ -68,8 +68,8 @@ def in_session(fence: Fence, context: ToolContext, text: str) -> bytes:
     """
     place = fence.locate(text, context)
     if "/" not in text and not place.path.exists():
-        name = FileBlock(sha256="", media_type="", name=text, size=0).file_name
-        kept = [path for path in (context.spill_dir / FOLDER).glob("*") if path.name[_HASH:] == name]
+        names = {FileBlock(sha256="", media_type=kind, name=text, size=0).file_name for kind in ("", *IMAGES)}
+        kept = [path for path in (context.spill_dir / FOLDER).glob("*") if path.name[_HASH:] in names]
         if kept:
             place = fence.locate(str(max(kept, key=lambda path: path.stat().st_mtime)), context)
     if not fence.search_filter(replace(place, parts=()), context)(place.path):

@@ -32,7 +32,7 @@ from satchel.runtime.recap import Exchange
 from satchel.runtime.tool_display import describe_call, describe_progress, display_of, show_observation
 from satchel.sessions.view import LastWords, Said, SessionView, ToolCall
 from satchel.tui.plain_text import plain
-from satchel.tui.terminal_text import how_to_answer, notice_text, one_line
+from satchel.tui.terminal_text import how_to_answer, notice_text, one_line, post_text
 
 _PROGRESS_S = 0.5
 """Seconds between two lines of progress; nobody reads them more often."""
@@ -146,7 +146,7 @@ class TurnView:
             case MessageTakenBack():
                 self.note("A message that waited was taken back.", "dim")
             case Posted(source=source, text=text):
-                self.note(f"✉ {one_line(source)}: {one_line(text, 1000)}", "bold", wraps=True)
+                self.note(post_text(source, text), "bold", wraps=True)
             case Failure(part=name, message=message):
                 self.note(f"! {name}: {one_line(message, 1000)}", "red", wraps=True)
             case LastWords():

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -189,12 +190,13 @@ def find_command(text: str) -> tuple[SlashCommand, str] | None:
     """The command in what the user typed, and what follows its name; None where it is a message.
 
     A message may begin with a path: only a word of letters after the slash is taken as a command. `! ls` is
-    `/shell ls`.
+    `/shell ls`, and so is `!ls` on one line, where that is a program of this machine: `!important` is a message.
 
     Raises:
         UsageError: There is no such command.
     """
-    if re.match(r"! +\S", text):
+    at_once = re.fullmatch(r"!([\w./-]+)( .*)?", text)
+    if re.match(r"! +\S", text) or (at_once is not None and shutil.which(at_once[1]) is not None):
         return COMMANDS["shell"], text[1:].strip()
     found = re.match(r"/([A-Za-z]+)(?:\s+|$)", text)
     if found is None:

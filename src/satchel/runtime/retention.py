@@ -31,12 +31,12 @@ class Retained:
     deleted: tuple[str, ...] = ()
 
 
-async def keep_retention(home: Home, *, at_once: bool) -> None:
-    """Do `retain` every day, the first time a minute from now; `at_once` is for a process that ends sooner, and leaves
-    nothing to another one.
+async def keep_retention(home: Home, *, began: anyio.Event) -> None:
+    """Do `retain` every day, the first time a minute from now, or when a session has been opened: `began` is set then
+    in a process that may end sooner and leaves nothing to another one. What the user goes on with is open by that time.
     """
-    if not at_once:
-        await anyio.sleep(_FIRST_S)
+    with anyio.move_on_after(_FIRST_S):
+        await began.wait()
     while True:
         await retain(home)
         await anyio.sleep(_AGAIN_S)

@@ -112,6 +112,7 @@ class Satchel:
         self._chosen: dict[str, tuple[ChatModel | None, str]] = {}
         self._opening: dict[str, anyio.Lock] = {}
         self._is_closed = False
+        self._began = anyio.Event()
         self._spans = spans_for(parts.settings.environ)
 
     @classmethod
@@ -184,10 +185,12 @@ class Satchel:
                         distilling=satchel.distilling,
                     )
                 if is_here:
+                    # Others have a minute, and somebody who goes on after them.
+                    began = satchel._began if upkeep == "worker" else anyio.Event()
                     satchel.distilling.start()
                     if satchel.earning is not None:
                         satchel.earning.start()
-                    satchel.parts.background.start(partial(keep_retention, home, at_once=upkeep == "worker"))
+                    satchel.parts.background.start(partial(keep_retention, home, began=began))
                     satchel.parts.background.start(satchel.watching.keep_looking)
                     satchel.parts.background.start(satchel.describing.keep_describing)
                 satchel.parts.background.start(satchel._watch_inbox)
@@ -506,6 +509,7 @@ class Satchel:
     def _hold(self, hub: SessionHub, interactive: bool) -> Session:
         session = Session(hub, is_interactive=interactive, release=self._release)
         hub.clients.add(session)
+        self._began.set()
         return session
 
     async def _release(self, session: Session, reason: str) -> None:

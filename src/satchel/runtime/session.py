@@ -19,6 +19,7 @@ from satchel.events import (
     Event,
     MessageWaiting,
     Notice,
+    Posted,
     QuestionAsked,
 )
 from satchel.loop import Sampling
@@ -199,6 +200,11 @@ class Session:
     def open_questions(self) -> tuple[QuestionAsked | AskUser, ...]:
         """All questions that wait for an answer, including those for permission, oldest first."""
         return self._hub.open_questions
+
+    @property
+    def posts(self) -> tuple[Posted, ...]:
+        """What the next message delivers to the model, of programs and of the user's own commands, oldest first."""
+        return self._hub.deliveries.next
 
     @property
     def build_questions(self) -> tuple[BuildPosted, ...]:

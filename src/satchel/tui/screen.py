@@ -72,7 +72,7 @@ from satchel.tui.parts import (
     question_text,
 )
 from satchel.tui.plain_text import plain
-from satchel.tui.terminal_text import how_to_answer, notice_text, one_line, outcome_of
+from satchel.tui.terminal_text import how_to_answer, notice_text, one_line, outcome_of, post_text
 from satchel.version import __version__
 
 _PAINT_S: Final = 0.05
@@ -382,10 +382,7 @@ class ConversationScreen(App[int]):
             case MessageTakenBack(id=id):
                 self._unqueue(id)
             case Posted(source=source, text=text):
-                # What the user did here is on the screen already.
-                mine = source.startswith("the user's ")
-                more = "told with your next message" if mine else one_line(text, 1000)
-                self._tell(f"✉ {one_line(source)}: {more}", "dim" if mine else "")
+                self._tell(post_text(source, text), "dim" if source.startswith("the user's ") else "")
             case Compaction(before_tokens=before, after_tokens=after):
                 self._tell(
                     f"— Older messages were summarised: about {before:,} tokens became {after:,}.", "dim"

@@ -44,6 +44,12 @@ def notice_text(part: str, text: str) -> str:
     return f"{one_line(first, 1000)}{gap}{rest}"
 
 
+def post_text(source: str, text: str) -> str:
+    """A post in a line; of what the user did here, which is on the screen already, only that the model is told."""
+    is_own = source.startswith("the user's ")
+    return f"✉ {one_line(source)}: {'told with your next message' if is_own else one_line(text, 1000)}"
+
+
 def outcome_of(event: QuestionAnswered, *, own: str = "") -> str:
     """What was decided, and by which client, unless that is `own`."""
     if event.consents:

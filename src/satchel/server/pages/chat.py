@@ -427,8 +427,8 @@ class _Command:
                     info.id, interactive=True, mode=before.mode, keeps_empty=True
                 ) as session:
                     session.use_model(before.model)
-            if result.lines:
-                say(request, self._saying(result, told))
+            if result.lines and (saying := self._saying(result, told)):
+                say(request, saying)
             return _done(request, f"/chat/{info.id}", opens=True)
         if result.resumes:
             return _following(request, self.service, self.session, await self.session.resume())
@@ -436,8 +436,13 @@ class _Command:
             return _following(request, self.service, self.session, await self.session.start(result.message))
         return _done(request, here, say=self._saying(result, told), mode=self.session.mode)
 
-    def _saying(self, result: CommandResult, told: list[str]) -> Saying:
-        lines = [*told, *(line.text for line in result.lines)]
+    def _saying(self, result: CommandResult, told: list[str]) -> Saying | None:
+        posted = {
+            post.text for post in self.session.posts
+        }  # in a line, it stands in the conversation as it does here
+        lines = [*told, *(line.text for line in result.lines if "\n" in line.text or line.text not in posted)]
+        if result.lines and not lines:
+            return None
         if result.confirm is not None and not self.is_confirmed:
             return Saying(
                 text=result.confirm.question,

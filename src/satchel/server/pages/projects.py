@@ -64,20 +64,6 @@ async def create(request: Request, service: Serves) -> Response:
     return see_other(request, f"/projects/{project.id}", say=Saying(text=f"Made: {project.name}."))
 
 
-@router.post("/projects/move")
-async def move(request: Request, service: Serves) -> Response:
-    """Move a conversation into a project, or out of one."""
-    form = await form_of(request)
-    info = await service.satchel.sessions.info(form.get("id"))
-    await service.satchel.move(info.id, form.get("project"))
-    project = service.satchel.home.projects.get((await service.satchel.sessions.info(info.id)).project)
-    text = f"In the project {project.name} now, with what was learnt." if project else "In no project now."
-    fields = {"id": info.id, "project": info.project}
-    return see_other(
-        request, f"/chat/{info.id}", say=Saying(text=text, action="/projects/move", fields=fields)
-    )
-
-
 @router.get("/projects/{id}")
 async def show(request: Request, service: Serves, id: str) -> Response:
     """One project."""

@@ -13,10 +13,10 @@ from starlette.responses import Response, StreamingResponse
 
 from satchel.errors import SatchelError, UsageError
 from satchel.runtime.lines import FILING, counted
-from satchel.server.pages.rendering import Saying, form_of
+from satchel.server.pages.rendering import Form, Saying, form_of
 from satchel.server.pages.shared import shared_file
 from satchel.server.pages.site import page, rail_sessions, see_other, session_groups
-from satchel.server.service import Serves
+from satchel.server.service import Serves, Service
 from satchel.sessions import SessionInfo
 from satchel.sessions.branches import as_listed
 
@@ -62,6 +62,7 @@ async def sessions(
         others=len(others),
         archived=archived,
         chosen=chosen,
+        projects=[one for one in service.satchel.home.projects.all() if not one.archived],
         number=number,
         pages=max(1, -(-len(infos) // _ON_PAGE)),
         own_folder=service.satchel.settings.environ.get("HOME", ""),
@@ -102,14 +103,14 @@ async def rename(request: Request, service: Serves, id: str) -> Response:
 
 @router.post("/sessions")
 async def change(request: Request, service: Serves) -> Response:
-    """Pin, archive or delete sessions. What can't be done with one of them is told, and is done with the others."""
+    """Pin, archive, move or delete sessions. What can't be done with one is told, and is done with the others."""
     form = await form_of(request)
     ids = list(dict.fromkeys([*form.all("id"), *form.get("ids").split()]))
     do = form.get("do")
     back = "/sessions?archived=true" if form.has("archived") else "/sessions"
     if form.has("in_chat") and len(ids) == 1:
         back = f"/chat/{ids[0]}"
-    if do not in (*FILING, "delete"):
+    if do not in (*FILING, "move", "delete"):
         raise UsageError(f"A conversation can't be {do!r}.")
     if not ids:
         return see_other(
@@ -131,6 +132,8 @@ async def change(request: Request, service: Serves) -> Response:
         try:
             if do == "delete":
                 await service.sessions.delete_branches(info.id)
+            elif do == "move":
+                await service.satchel.move(info.id, form.get("project"))
             else:
                 await service.satchel.file(info.id, **FILING[do].change)
             done.append(info)
@@ -145,14 +148,29 @@ async def change(request: Request, service: Serves) -> Response:
     if do == "delete":
         text = f"Deleted: {what}. What was learnt from {_them(infos)} is still remembered."
         return see_other(request, back, say=Saying(text=text, link="/memories", link_label="Memories"))
-    undo = _UNDO[do]
-    fields = {"ids": " ".join(info.id for info in done), "do": undo}
+    return see_other(request, back, say=_changed(service, form, do, done))
+
+
+def _changed(service: Service, form: Form, do: str, done: Sequence[SessionInfo]) -> Saying:
+    """What was done, with its undoing; `done` are as they were before. Those of several projects are not moved back."""
+    fields = {"ids": " ".join(info.id for info in done), "do": _UNDO[do]}
     fields |= {name: "1" for name in ("archived", "in_chat") if form.has(name)}
-    text = f"{FILING[do].done.capitalize()}: {what}."
-    return see_other(request, back, say=Saying(text=text, action="/sessions", fields=fields))
+    if do != "move":
+        text = f"{FILING[do].done.capitalize()}: {_named(done)}."
+        return Saying(text=text, action="/sessions", fields=fields)
+    to = service.satchel.home.projects.find(form.get("project")) if form.get("project") else None
+    place = f"In the project {to.name} now" if to is not None else "In no project now"
+    before, *others = dict.fromkeys(info.project for info in done)
+    return Saying(
+        text=f"{place}, with what was learnt: {_named(done)}.",
+        action="" if others else "/sessions",
+        fields={**fields, "project": before},
+    )
 
 
-_UNDO: Final = {"pin": "unpin", "unpin": "pin", "archive": "unarchive", "unarchive": "archive"}
+_UNDO: Final = {
+    "pin": "unpin", "unpin": "pin", "archive": "unarchive", "unarchive": "archive", "move": "move"
+}  # fmt: skip
 
 
 def _named(infos: Sequence[SessionInfo]) -> str:

@@ -87,6 +87,11 @@ function look() {
   offerEnd();
 }
 addEventListener("scroll", look);
+// What the reader opens at the end is not scrolled away.
+turns.addEventListener("click", () => {
+  const before = belowSight();
+  requestAnimationFrame(() => { if (belowSight() > before) follows = false; offerEnd(); });
+});
 const offerEnd = () => { endButton.hidden = follows || belowSight() < innerHeight / 2; };
 endButton.addEventListener("click", () => { follows = true; toEnd(); offerEnd(); endButton.blur(); focusField(); });
 
@@ -627,6 +632,6 @@ showRunning(document.getElementById("elsewhere")?.hidden === false ? "elsewhere"
 restoreDraft();
 focusField();
 addEventListener("load", () => setTimeout(focusField));   // going to a turn that the address names takes the focus away
-follows = !location.hash;
-if (session && follows && turns.childElementCount) toEnd();
+if (session && !location.hash && turns.childElementCount) toEnd();
+follows = belowSight() < 2;
 follow();
