@@ -221,6 +221,20 @@ def test_a_file_that_waits_for_a_message_is_taken_away_by_no_other_message_with_
 
 
 @requirement("content:attachments")
+def test_what_is_no_hash_takes_and_drops_nothing(tmp_path: Path) -> None:
+    uploads = Uploads(tmp_path)
+    sent = uploads.add([PNG], name="a.png", now=NOW)
+    (tmp_path / "config.toml").touch()
+    bad = [replace(sent, sha256=odd) for odd in ("", "*", "../config", "../" * 20 + "?" * 4)]
+    for file in bad:
+        with pytest.raises(NotFound):
+            uploads.take([file], tmp_path / "kept")
+    uploads.drop(bad)
+    assert (tmp_path / "config.toml").exists()
+    assert uploads.take([sent], tmp_path / "kept") == [sent]
+
+
+@requirement("content:attachments")
 def test_of_two_messages_that_take_the_same_bytes_at_once_each_gets_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

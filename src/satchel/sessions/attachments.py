@@ -80,8 +80,7 @@ class Uploads:
         """
         taken = []
         for file in files:
-            is_hash = len(file.sha256) == hashlib.sha256().digest_size * 2 and file.sha256.isalnum()
-            content = self._content(file) if is_hash else None
+            content = self._content(file) if _has_hash(file) else None
             if content is None:
                 raise NotFound(f"The file {file.name[:80]!r} isn't here any more. Send it again.")
             if hashlib.sha256(content).hexdigest() != file.sha256:
@@ -101,7 +100,7 @@ class Uploads:
 
     def drop(self, files: Iterable[FileBlock]) -> None:
         """Forget files whose message is on its way: the session has copies."""
-        for file in files:
+        for file in filter(_has_hash, files):
             self._drop(file)
 
     def _drop(self, file: FileBlock) -> bool:
@@ -127,6 +126,11 @@ class Uploads:
             with suppress(OSError):
                 if now.timestamp() - path.stat().st_mtime > KEPT.total_seconds():
                     path.unlink()
+
+
+def _has_hash(file: FileBlock) -> bool:
+    """Whether what a client calls the hash can be one, and not a pattern or a path."""
+    return len(file.sha256) == hashlib.sha256().digest_size * 2 and file.sha256.isalnum()
 
 
 def upload_key(sha256: str) -> str:
