@@ -115,6 +115,7 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(2, "house:no-second-version", "style 6", "No module, class or function is a _v2 of another."),
     built(2, "house:doors", "style 3", "Only one room each uses the environment, processes, databases and the time of day."),
     built(2, "house:public-names", "style 3", "Every name in an __all__ can be imported, and __init__ files hold no code."),
+    built(21, "house:one-name-one-thing", "issue 21, words", "No two public classes have one name."),
     built(2, "house:no-machine-names", "brief", "The repository contains no path and no host of a particular machine."),
     built(2, "house:requirements-both-ways", "style 4", "Every built entry has a test, and no test claims an entry that is not built."),
     built(8, "house:planned-by-an-issue", "issue 8", "Every planned entry names the issue that will build it; the few that have none are listed by name."),

@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from collections import defaultdict
 from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
@@ -167,6 +168,16 @@ def test_every_public_name_can_be_imported() -> None:
             if not hasattr(module, name)
         ]
     assert missing == []
+
+
+@requirement("house:one-name-one-thing")
+def test_no_two_public_classes_have_one_name() -> None:
+    places: dict[str, list[str]] = defaultdict(list)
+    for path in modules():
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places[node.name].append(name_of(path))
+    assert {name: found for name, found in places.items() if len(found) > 1} == {}
 
 
 DOORS = {

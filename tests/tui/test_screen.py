@@ -30,7 +30,7 @@ from satchel.tools import Question, ToolContext, ToolResult
 from satchel.tools.function import function_tool
 from satchel.tui import parts
 from satchel.tui.composer import Menu
-from satchel.tui.dialogs import Page
+from satchel.tui.dialogs import TextScreen
 from satchel.tui.markdown import laid_out as laid_out_as_markdown
 from satchel.tui.parts import StreamedAnswer
 from tests.requirements import requirement
@@ -161,9 +161,9 @@ async def test_the_keys_are_shown_over_the_conversation_and_esc_only_closes_them
         await hands.say("Run it")
         await hands.see("Satchel wants to run this call:")
         await hands.pilot.press("f1")
-        assert isinstance(hands.app.screen, Page)
+        assert isinstance(hands.app.screen, TextScreen)
         await hands.pilot.press("escape")
-        assert not isinstance(hands.app.screen, Page)
+        assert not isinstance(hands.app.screen, TextScreen)
         assert "Ctrl-R" not in hands.text
         assert hands.app.session.open_questions  # the turn was not interrupted
 

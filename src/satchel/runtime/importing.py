@@ -42,7 +42,7 @@ from satchel.messages import Block, FileBlock, Message, TextBlock, ToolUseBlock,
 from satchel.runtime.home import Home
 from satchel.sessions import FORGOTTEN, SessionInfo, title_of
 from satchel.sessions.attachments import MOST_BYTES, plain_name
-from satchel.tools.kept import Contents, keep
+from satchel.tools.kept import SharedFiles, keep
 from satchel.tools.paths import is_below
 from satchel.version import __version__
 
@@ -140,7 +140,7 @@ class _Conversations:
         self._places: dict[str, Path] | None = None
         self._infos: dict[str, SessionInfo] = {}
         self._deleted: frozenset[str] = frozenset()
-        self._contents = Contents(home.settings.home / "sessions")
+        self._shared_files = SharedFiles(home.settings.home / "sessions")
 
     async def take(
         self, found: ImportedConversation, words: Mapping[str, str], clean: Callable[[str], str]
@@ -310,7 +310,7 @@ class _Conversations:
 
     def _keeping(self, place: Path) -> _Keep:
         """Keeps files beside this log."""
-        return partial(keep, place.with_suffix(".spill"), write=self._contents.write)
+        return partial(keep, place.with_suffix(".spill"), write=self._shared_files.write)
 
 
 def _folder(cwd: str, home: Home) -> str:

@@ -85,7 +85,7 @@ _Files: TypeAlias = Annotated[
 ]
 
 
-class Attachment(_Answered):
+class AttachmentResponse(_Answered):
     """A file that waits for its message, for a day."""
 
     type: Literal["file"]
@@ -137,7 +137,7 @@ class Answer(FromOutside):
     by: _Word = Field("", description="The name of this client.")
 
 
-class Answered(_Answered):
+class AnsweredResponse(_Answered):
     """An answer that was taken."""
 
     turn: int | None = Field(
@@ -170,7 +170,7 @@ class Opening(FromOutside):
     )
 
 
-class BegunTurn(_Answered):
+class BegunTurnResponse(_Answered):
     """A turn that was begun, or whose message waits until the running one ends."""
 
     turn: int = Field(description="Its number; 0 while its message waits.")
@@ -180,7 +180,7 @@ class BegunTurn(_Answered):
     )
 
 
-class SessionState(_Answered):
+class SessionStateResponse(_Answered):
     """The state of a conversation."""
 
     id: str
@@ -240,14 +240,14 @@ class Command(FromOutside):
     confirmed: bool = Field(False, description="The user has confirmed what the command asks first.")
 
 
-class Completion(_Answered):
+class CompletionResponse(_Answered):
     """What the last word may become."""
 
     word: str
     help: str
 
 
-class Cancelled(_Answered):
+class CancelledResponse(_Answered):
     """Whether a turn was running and is interrupted now."""
 
     cancelled: bool
@@ -263,7 +263,7 @@ class Post(FromOutside):
     untrusted: bool = Field(False, description="The text comes from outside.")
 
 
-class Posted(_Answered):
+class PostedResponse(_Answered):
     """A post that was stored."""
 
     id: str
@@ -303,7 +303,7 @@ class NewProject(ProjectFields):
     name: Annotated[str, Field(min_length=1, max_length=60)] = Field(description="One line.")
 
 
-class Project(_Answered):
+class ProjectResponse(_Answered):
     """A project."""
 
     id: str
@@ -328,7 +328,7 @@ class Branching(FromOutside):
     ] = False
 
 
-class FilesSince(_Answered):
+class FilesSinceResponse(_Answered):
     """The files that tools changed from a turn on."""
 
     model_config = _for_instance(files=["/home/ada/notes/list.md"], conflicts=[])
@@ -340,7 +340,7 @@ class FilesSince(_Answered):
     ]
 
 
-class Session(_Answered):
+class SessionResponse(_Answered):
     """A conversation."""
 
     id: str
@@ -362,7 +362,7 @@ class Session(_Answered):
     )
 
 
-class SessionShown(Session):
+class SessionShownResponse(SessionResponse):
     """A conversation with a page of its events."""
 
     running: bool = Field(description="Whether a turn runs in it, at any server of the database.")
@@ -371,7 +371,7 @@ class SessionShown(Session):
     events: list[dict[str, Any]]
 
 
-class SessionHit(_Answered):
+class SessionHitResponse(_Answered):
     """A place in a conversation that was found."""
 
     session: str
@@ -386,7 +386,7 @@ class SessionHit(_Answered):
 # Memory
 
 
-class Hit(_Answered):
+class HitResponse(_Answered):
     """A memory that was found, with its score and what that is made of; `is_over` says that its time is over."""
 
     memory: MemoryRecord
@@ -394,13 +394,13 @@ class Hit(_Answered):
     signals: dict[str, float | None]
 
 
-class Changed(_Answered):
+class ChangedResponse(_Answered):
     """A change that was made."""
 
     change: str | None = Field(description="Its id; null if there was nothing to change.")
 
 
-class Receipt(_Answered):
+class ReceiptResponse(_Answered):
     """What was forgotten: in the store, in session logs, and which backups may still hold it."""
 
     receipt: list[dict[str, Any]]
@@ -497,7 +497,7 @@ class ObserveRequest(FromOutside):
     messages: Annotated[list[Piece], Field(min_length=1, max_length=1000)]
 
 
-class Observed(_Answered):
+class ObservedResponse(_Answered):
     """What was captured."""
 
     turn: int
@@ -506,7 +506,7 @@ class Observed(_Answered):
     )
 
 
-class QueueTaken(_Answered):
+class QueueTakenResponse(_Answered):
     """The queue will be taken."""
 
     accepted: bool
@@ -542,7 +542,7 @@ class ContextRequest(FromOutside):
     agent: bool = Field(False, description="Only what connected agents are granted (memory.agent_spheres).")
 
 
-class Shown(_Answered):
+class ShownResponse(_Answered):
     """A memory that is shown."""
 
     id: str
@@ -551,24 +551,24 @@ class Shown(_Answered):
     source: Source
 
 
-class Context(_Answered):
+class ContextResponse(_Answered):
     """What to show a model. `text` is empty if no memory is relevant to the messages."""
 
     text: str
     tokens: int
-    memories: list[Shown]
+    memories: list[ShownResponse]
 
 
-class Profile(_Answered):
+class ProfileResponse(_Answered):
     """What is always true of the user, and what happens in the next days."""
 
     text: str
     tokens: int
     lines: list[dict[str, Any]]
-    agenda: Agenda
+    agenda: AgendaResponse
 
 
-class Agenda(_Answered):
+class AgendaResponse(_Answered):
     """What happens in the next days."""
 
     day: str
@@ -577,10 +577,10 @@ class Agenda(_Answered):
     lines: list[dict[str, Any]]
 
 
-Profile.model_rebuild()
+ProfileResponse.model_rebuild()
 
 
-class Page(_Answered):
+class PageResponse(_Answered):
     """The page about the user, as it is shown now."""
 
     number: int = Field(description="The version; 0 where there is none.")
@@ -592,7 +592,7 @@ class Page(_Answered):
     )
 
 
-class PageVersion(_Answered):
+class PageVersionResponse(_Answered):
     """What the page was."""
 
     number: int
@@ -646,7 +646,7 @@ class PageRestore(FromOutside):
 # Tools, capabilities, usage
 
 
-class Tool(_Answered):
+class ToolResponse(_Answered):
     """A tool."""
 
     name: str
@@ -658,7 +658,7 @@ class Tool(_Answered):
     input_schema: dict[str, Any] | None = None
 
 
-class Capability(_Answered):
+class CapabilityResponse(_Answered):
     """A tool that the agent made."""
 
     id: str
@@ -673,7 +673,7 @@ class Capability(_Answered):
     reasons: list[str]
 
 
-class Version(_Answered):
+class VersionResponse(_Answered):
     """A version of a capability."""
 
     version: int
@@ -682,11 +682,11 @@ class Version(_Answered):
     created_at: str
 
 
-class CapabilityShown(Capability):
+class CapabilityShownResponse(CapabilityResponse):
     """A capability with its versions, its newest runs, and the files of one version."""
 
     may: list[str] = Field(description="What it may reach, in sentences.")
-    versions: list[Version]
+    versions: list[VersionResponse]
     runs: list[dict[str, Any]]
     saved: dict[str, float] = Field(
         description="About what an earned one has saved so far: `calls`, `tokens`, `seconds`; {} for others."
@@ -730,7 +730,7 @@ class RunInput(FromOutside):
     input: Input = Field(default_factory=dict)
 
 
-class RunOutcome(_Answered):
+class RunOutcomeResponse(_Answered):
     """How a run went; `status` is "ok" where there is a result."""
 
     status: str
@@ -742,7 +742,7 @@ class RunOutcome(_Answered):
     backend: str
 
 
-class Tested(_Answered):
+class TestedResponse(_Answered):
     """How the cases of a version went."""
 
     version: int
@@ -751,7 +751,7 @@ class Tested(_Answered):
     checks: list[CaseResult]
 
 
-class Registered(Capability):
+class RegisteredResponse(CapabilityResponse):
     """A version that was checked."""
 
     registered: int
@@ -769,7 +769,7 @@ class BuildAnswer(FromOutside):
     answer: Text | None = Field(description="null declines.")
 
 
-class BuildMessage(_Answered):
+class BuildMessageResponse(_Answered):
     """A message between a build and the user."""
 
     number: int
@@ -782,7 +782,7 @@ class BuildMessage(_Answered):
     created_at: str
 
 
-class Spent(_Answered):
+class SpentResponse(_Answered):
     """What one model cost on one day."""
 
     day: str
@@ -797,13 +797,13 @@ class Spent(_Answered):
     cost_usd: float | None
 
 
-class Readiness(_Answered):
+class ReadinessResponse(_Answered):
     """Whether requests can be served."""
 
     ready: bool
 
 
-class Checked(_Answered):
+class CheckedResponse(_Answered):
     """The server answers."""
 
     status: str

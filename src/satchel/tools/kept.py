@@ -80,7 +80,7 @@ def kept_path(spill_dir: Path, file: FileBlock) -> Path:
     return spill_dir / FOLDER / file.file_name
 
 
-class Contents:
+class SharedFiles:
     """The files beside all logs of a home, by their bytes. A file that several conversations have is on the disk once,
     under a name for each (a hard link), so it is gone with the last of them, and nothing else counts them.
     """

@@ -87,7 +87,7 @@ class Choose(ModalScreen[int | None]):
         choices.highlighted = 0 if self._found else None
 
 
-class Page(ModalScreen[None]):
+class TextScreen(ModalScreen[None]):
     """Shows a text, and nothing of it stays in the conversation."""
 
     BINDINGS = [Binding("escape,f1,enter,q,ctrl+c", "dismiss", show=False, priority=True)]

@@ -59,7 +59,7 @@ from satchel.runtime.recap import Exchange
 from satchel.runtime.tool_display import display_of
 from satchel.sessions.view import LastWords, Said, SessionView, ToolCall
 from satchel.tui.composer import Composer, Menu
-from satchel.tui.dialogs import Choose, Page
+from satchel.tui.dialogs import Choose, TextScreen
 from satchel.tui.looks import DARK, LIGHT, STYLE
 from satchel.tui.parts import (
     AnswerGiven,
@@ -815,7 +815,7 @@ class ConversationScreen(App[int]):
     def action_keys(self) -> None:
         """Show what the keys do."""
         width = max(len(keys) for keys, _ in _KEYS)
-        self.push_screen(Page("Keys", "\n".join(f"{keys:{width}}  {what}" for keys, what in _KEYS)))
+        self.push_screen(TextScreen("Keys", "\n".join(f"{keys:{width}}  {what}" for keys, what in _KEYS)))
 
     def action_said(self) -> None:
         """Search earlier messages."""

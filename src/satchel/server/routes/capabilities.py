@@ -31,7 +31,7 @@ router = api_router(tags=["capabilities"])
 _AT = "/api/capabilities/{name}"
 
 
-@router.get("/api/capabilities", response_model=list[shapes.Capability], summary="List capabilities")
+@router.get("/api/capabilities", response_model=list[shapes.CapabilityResponse], summary="List capabilities")
 async def list_capabilities(
     service: Serves, status: Literal["building", "proposed", "active", "failed", "disabled"] | None = None
 ) -> Response:
@@ -41,7 +41,10 @@ async def list_capabilities(
 
 
 @router.post(
-    "/api/capabilities", response_model=shapes.Capability, status_code=202, summary="Build a capability"
+    "/api/capabilities",
+    response_model=shapes.CapabilityResponse,
+    status_code=202,
+    summary="Build a capability",
 )
 async def build(service: Serves, request: shapes.BuildWish) -> Response:
     """Have a capability built. `GET /api/builder/status?buildId=…` follows the build that `build_id` names."""
@@ -55,7 +58,7 @@ def _requested(requested: Requested) -> JsonAnswer:
     )
 
 
-@router.get(_AT, response_model=shapes.CapabilityShown, summary="Show a capability")
+@router.get(_AT, response_model=shapes.CapabilityShownResponse, summary="Show a capability")
 async def show(
     service: Serves,
     name: str,
@@ -65,19 +68,19 @@ async def show(
     return JsonAnswer(await service.capabilities.shown(name, version))
 
 
-@router.delete(_AT, response_model=shapes.Capability, summary="Remove a capability")
+@router.delete(_AT, response_model=shapes.CapabilityResponse, summary="Remove a capability")
 async def remove(service: Serves, name: str) -> Response:
     """Delete a capability with all its versions, files and records."""
     return JsonAnswer(capability_to_json(await service.capabilities.catalogue.remove(name)))
 
 
-@router.post(f"{_AT}/run", response_model=shapes.RunOutcome, summary="Run a capability")
+@router.post(f"{_AT}/run", response_model=shapes.RunOutcomeResponse, summary="Run a capability")
 async def run(service: Serves, name: str, request: shapes.RunInput) -> Response:
     """Run the active version in a fresh sandbox. If its code fails, the status is 200 and the outcome tells why."""
     return JsonAnswer(outcome_to_json(await service.capabilities.runner.run(name, request.input)))
 
 
-@router.post(f"{_AT}/test", response_model=shapes.Tested, summary="Run a capability's cases")
+@router.post(f"{_AT}/test", response_model=shapes.TestedResponse, summary="Run a capability's cases")
 async def run_cases(
     service: Serves, name: str, version: Annotated[int, Query(ge=0, le=1_000_000)] = 0
 ) -> Response:
@@ -94,7 +97,7 @@ async def to_approve(service: Serves, name: str) -> Response:
     return JsonAnswer({"version": number, "may": list(sentences(access, name=found.name))})
 
 
-@router.post(f"{_AT}/approve", response_model=shapes.Registered, summary="Approve a capability")
+@router.post(f"{_AT}/approve", response_model=shapes.RegisteredResponse, summary="Approve a capability")
 async def approve(service: Serves, name: str, request: shapes.VersionNumber) -> Response:
     """Allow the access that a version wants. Its cases run, and it becomes active if they pass.
 
@@ -109,7 +112,9 @@ async def approve(service: Serves, name: str, request: shapes.VersionNumber) -> 
     return JsonAnswer(registration_to_json(await service.capabilities.registrar.approve(name)))
 
 
-@router.get(f"{_AT}/versions", response_model=list[shapes.Version], summary="List a capability's versions")
+@router.get(
+    f"{_AT}/versions", response_model=list[shapes.VersionResponse], summary="List a capability's versions"
+)
 async def versions(service: Serves, name: str) -> Response:
     """List the versions, the oldest first."""
     catalogue = service.capabilities.catalogue
@@ -122,7 +127,7 @@ async def versions(service: Serves, name: str) -> Response:
     )
 
 
-@router.post(f"{_AT}/activate", response_model=shapes.Capability, summary="Use another version")
+@router.post(f"{_AT}/activate", response_model=shapes.CapabilityResponse, summary="Use another version")
 async def activate(service: Serves, name: str, request: shapes.VersionNumber) -> Response:
     """Use another version from now on."""
     return JsonAnswer(
@@ -130,26 +135,26 @@ async def activate(service: Serves, name: str, request: shapes.VersionNumber) ->
     )
 
 
-@router.post(f"{_AT}/rollback", response_model=shapes.Capability, summary="Go back a version")
+@router.post(f"{_AT}/rollback", response_model=shapes.CapabilityResponse, summary="Go back a version")
 async def rollback(service: Serves, name: str) -> Response:
     """Go back to the version before the active one."""
     return JsonAnswer(capability_to_json(await service.capabilities.catalogue.rollback(name)))
 
 
-@router.post(f"{_AT}/disable", response_model=shapes.Capability, summary="Disable a capability")
+@router.post(f"{_AT}/disable", response_model=shapes.CapabilityResponse, summary="Disable a capability")
 async def disable(service: Serves, name: str) -> Response:
     """Disable a capability without removing it."""
     return JsonAnswer(capability_to_json(await service.capabilities.catalogue.disable(name)))
 
 
-@router.post(f"{_AT}/enable", response_model=shapes.Capability, summary="Enable a capability")
+@router.post(f"{_AT}/enable", response_model=shapes.CapabilityResponse, summary="Enable a capability")
 async def enable(service: Serves, name: str) -> Response:
     """Use a disabled capability again."""
     return JsonAnswer(capability_to_json(await service.capabilities.catalogue.enable(name)))
 
 
 @router.post(
-    f"{_AT}/repair", response_model=shapes.Capability, status_code=202, summary="Repair a capability"
+    f"{_AT}/repair", response_model=shapes.CapabilityResponse, status_code=202, summary="Repair a capability"
 )
 async def repair(service: Serves, name: str, request: shapes.RepairWish) -> Response:
     """Build a new version, from the last failure or a description of the change. The current version stays in use."""
@@ -157,7 +162,7 @@ async def repair(service: Serves, name: str, request: shapes.RepairWish) -> Resp
     return _requested(await builds.repair(name, wish=request.wish, failing_input=request.input))
 
 
-@router.post(f"{_AT}/cancel", response_model=shapes.Capability, summary="Stop a build")
+@router.post(f"{_AT}/cancel", response_model=shapes.CapabilityResponse, summary="Stop a build")
 async def cancel(service: Serves, name: str) -> Response:
     """Stop the build of a capability, given by name or by the build's id. Nothing of it is registered."""
     return JsonAnswer(capability_to_json(await service.capabilities.builds.cancel(name)))
@@ -191,7 +196,9 @@ async def _messages(builds: Builds, build_id: str, after: int) -> AsyncGenerator
         yield ServerEvent(name=message.type, data=message_to_json(message), id=str(message.number))
 
 
-@router.post("/api/builder/answer", response_model=shapes.BuildMessage, summary="Answer a build's question")
+@router.post(
+    "/api/builder/answer", response_model=shapes.BuildMessageResponse, summary="Answer a build's question"
+)
 async def answer(service: Serves, request: shapes.BuildAnswer) -> Response:
     """Answer a question of a build. The first answer is used."""
     answered = await service.capabilities.builds.answer(

@@ -17,7 +17,7 @@ from satchel.server.json_answers import JsonAnswer
 from satchel.server.passing_on import BEGUN, is_passed_on
 from satchel.server.routes.documented import STREAMS, api_router
 from satchel.server.service import Serves, Service
-from satchel.server.shapes import Attachment, ChatRequest
+from satchel.server.shapes import AttachmentResponse, ChatRequest
 from satchel.server.streams import EventStream
 from satchel.server.turn_stream import TurnPosition, begun_events, heard_events, resumed_events
 
@@ -87,7 +87,10 @@ async def chat(
 
 
 @router.post(
-    "/api/attachments", response_model=Attachment, status_code=201, summary="Send a file for a message"
+    "/api/attachments",
+    response_model=AttachmentResponse,
+    status_code=201,
+    summary="Send a file for a message",
 )
 async def attach(
     service: Serves,

@@ -51,7 +51,7 @@ async def send(
     return JsonAnswer(asdict(await service.remember(content, filename, project=project)))
 
 
-@router.delete("/api/memory/documents", response_model=shapes.Receipt, summary="Forget a document")
+@router.delete("/api/memory/documents", response_model=shapes.ReceiptResponse, summary="Forget a document")
 async def forget(service: Serves, document: str, project: InProject = "") -> Response:
     """Forget the document with this path, file name or title: its passages, and their words in the session logs."""
     memory = await service.memory_named(project)

@@ -105,7 +105,7 @@ async def add(service: Serves, request: shapes.NewMemory) -> Response:
     return JsonAnswer(record_to_json(await service.memory.get(id)), status_code=201)
 
 
-@router.get("/api/memories/search", response_model=list[shapes.Hit], summary="Search memories")
+@router.get("/api/memories/search", response_model=list[shapes.HitResponse], summary="Search memories")
 async def search(
     service: Serves,
     wanted: Wanted,
@@ -153,7 +153,7 @@ async def edit(service: Serves, id: str, request: shapes.MemoryEdit) -> Response
     return JsonAnswer(record_to_json(await memory.get(id)))
 
 
-@router.delete("/api/memories/{id}", response_model=shapes.Receipt, summary="Forget a memory")
+@router.delete("/api/memories/{id}", response_model=shapes.ReceiptResponse, summary="Forget a memory")
 async def forget(service: Serves, id: str) -> Response:
     """Forget a memory for good: its words, vectors and edges, the facts that have no other source, and its words in the
     session logs. The receipt says what was removed; the same source can't bring it back.
@@ -184,25 +184,27 @@ async def history(service: Serves, id: str) -> Response:
     return JsonAnswer(as_json(await (await service.memory_with(id)).history(id)))
 
 
-@router.post("/api/memories/changes/{id}/undo", response_model=shapes.Changed, summary="Undo a change")
+@router.post(
+    "/api/memories/changes/{id}/undo", response_model=shapes.ChangedResponse, summary="Undo a change"
+)
 async def undo(service: Serves, id: str) -> Response:
     """Undo a change of a memory. Undoing that restores the change."""
     return JsonAnswer({"change": await service.undo(id)})
 
 
-@router.post("/api/memories/{id}/pin", response_model=shapes.Changed, summary="Pin a memory")
+@router.post("/api/memories/{id}/pin", response_model=shapes.ChangedResponse, summary="Pin a memory")
 async def pin(service: Serves, id: str) -> Response:
     """Pin a memory to the profile."""
     return JsonAnswer({"change": await (await service.memory_with(id)).pin(id)})
 
 
-@router.delete("/api/memories/{id}/pin", response_model=shapes.Changed, summary="Unpin a memory")
+@router.delete("/api/memories/{id}/pin", response_model=shapes.ChangedResponse, summary="Unpin a memory")
 async def unpin(service: Serves, id: str) -> Response:
     """Unpin a memory."""
     return JsonAnswer({"change": await (await service.memory_with(id)).unpin(id)})
 
 
-@router.get("/api/profile", response_model=shapes.Profile, summary="Show the profile and the agenda")
+@router.get("/api/profile", response_model=shapes.ProfileResponse, summary="Show the profile and the agenda")
 async def profile(
     service: Serves,
     agent: Annotated[bool, Query(description="Only what connected agents are granted.")] = False,
@@ -222,7 +224,7 @@ async def profile(
     return JsonAnswer({**found.to_json(), "agenda": agenda.to_json()})
 
 
-@router.get("/api/page", response_model=shapes.Page, summary="Show the page")
+@router.get("/api/page", response_model=shapes.PageResponse, summary="Show the page")
 async def page(service: Serves, project: InProject = "") -> Response:
     """Show the page that every session's model is shown, also one that the user has not accepted yet; its `edited` is
     the text to edit.
@@ -239,21 +241,23 @@ async def _page(service: Service, project: str) -> dict[str, Any]:
     return {**shown, "edited": as_text(newest[0].lines) if newest else ""}
 
 
-@router.get("/api/page/versions", response_model=list[shapes.PageVersion], summary="List the page's versions")
+@router.get(
+    "/api/page/versions", response_model=list[shapes.PageVersionResponse], summary="List the page's versions"
+)
 async def page_versions(service: Serves, limit: Limit = 20, project: InProject = "") -> Response:
     """List what the page was, the newest version first."""
     memory = await service.memory_named(project)
     return JsonAnswer([version_to_json(one) for one in await memory.page_versions(limit=limit)])
 
 
-@router.patch("/api/page", response_model=shapes.Page, summary="Edit the page")
+@router.patch("/api/page", response_model=shapes.PageResponse, summary="Edit the page")
 async def edit_page(service: Serves, request: shapes.PageEdit, project: InProject = "") -> Response:
     """Replace the page's text. Lines that are new become the user's own; what is gone stays off the page."""
     await (await service.memory_named(project)).edit_page(request.text, base=request.number)
     return JsonAnswer(await _page(service, project))
 
 
-@router.post("/api/page/accept", response_model=shapes.Page, summary="Accept the first page")
+@router.post("/api/page/accept", response_model=shapes.PageResponse, summary="Accept the first page")
 async def accept_page(service: Serves, project: InProject = "") -> Response:
     """Let models see a page that was only proposed."""
     if not await (await service.memory_named(project)).accept_page():
@@ -261,14 +265,16 @@ async def accept_page(service: Serves, project: InProject = "") -> Response:
     return JsonAnswer(await _page(service, project))
 
 
-@router.post("/api/page/restore", response_model=shapes.Page, summary="Restore a version of the page")
+@router.post("/api/page/restore", response_model=shapes.PageResponse, summary="Restore a version of the page")
 async def restore_page(service: Serves, request: shapes.PageRestore, project: InProject = "") -> Response:
     """Make an earlier version the page again; without a number, the one before the newest."""
     await (await service.memory_named(project)).restore_page(request.number)
     return JsonAnswer(await _page(service, project))
 
 
-@router.post("/api/observe", response_model=shapes.Observed, summary="Capture a piece of a conversation")
+@router.post(
+    "/api/observe", response_model=shapes.ObservedResponse, summary="Capture a piece of a conversation"
+)
 async def observe(service: Serves, request: shapes.ObserveRequest) -> Response:
     """Capture a part of a conversation that runs in another program. Facts are extracted from it later.
 
@@ -299,7 +305,7 @@ async def observe(service: Serves, request: shapes.ObserveRequest) -> Response:
 
 @router.post(
     "/api/observe/queued",
-    response_model=shapes.QueueTaken,
+    response_model=shapes.QueueTakenResponse,
     status_code=202,
     summary="Capture what hooks have queued",
 )
@@ -309,7 +315,7 @@ async def observe_queued(service: Serves) -> Response:
     return JsonAnswer({"accepted": True}, status_code=202)
 
 
-@router.post("/api/context", response_model=shapes.Context, summary="Get relevant memory")
+@router.post("/api/context", response_model=shapes.ContextResponse, summary="Get relevant memory")
 async def context(service: Serves, request: shapes.ContextRequest) -> Response:
     """Get memories relevant to the last messages: a marked block of at most `budget_tokens`, or an empty text."""
     settings = service.satchel.settings.memory

@@ -23,13 +23,13 @@ from satchel.tools import Registry
 router = api_router(tags=["program"])
 
 
-@router.get("/healthz", response_model=shapes.Checked, summary="Whether the server answers")
+@router.get("/healthz", response_model=shapes.CheckedResponse, summary="Whether the server answers")
 async def healthz() -> Response:
     """Report that the server runs. Needs no token."""
     return JsonAnswer({"status": "ok"})
 
 
-@router.get("/readyz", response_model=shapes.Readiness, summary="Whether requests can be served")
+@router.get("/readyz", response_model=shapes.ReadinessResponse, summary="Whether requests can be served")
 async def readyz(service: Serves) -> Response:
     """Report whether the database works and the server is not stopping. Needs no token. The status is 503 if not."""
     ready = await _is_ready(service)
@@ -64,14 +64,14 @@ async def search(
     return JsonAnswer([asdict(group) for group in await find_everything(service.satchel, q)])
 
 
-@router.get("/api/tools", response_model=list[shapes.Tool], summary="List tools")
+@router.get("/api/tools", response_model=list[shapes.ToolResponse], summary="List tools")
 async def list_tools(service: Serves) -> Response:
     """List all tools, including those that can't be used, with the reason."""
     registry = await service.satchel.tools()
     return JsonAnswer([_tool(entry, registry) for entry in await service.satchel.tooling.entries()])
 
 
-@router.get("/api/tools/{name}", response_model=shapes.Tool, summary="Show a tool")
+@router.get("/api/tools/{name}", response_model=shapes.ToolResponse, summary="Show a tool")
 async def show_tool(service: Serves, name: str) -> Response:
     """Show a tool with the schema of its input."""
     registry = await service.satchel.tools()
@@ -88,7 +88,9 @@ def _tool(entry: ToolEntry, registry: Registry) -> dict[str, object]:
 
 
 @router.get(
-    "/api/usage", response_model=list[shapes.Spent], summary="Tokens and cost by day, model and purpose"
+    "/api/usage",
+    response_model=list[shapes.SpentResponse],
+    summary="Tokens and cost by day, model and purpose",
 )
 async def usage(service: Serves, days: Annotated[int, Query(ge=1, le=10_000)] = 30) -> Response:
     """Show what the models cost on the most recent days with any use."""

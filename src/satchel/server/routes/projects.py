@@ -19,14 +19,14 @@ router = api_router(prefix="/api/projects", tags=["conversations"])
 Limit = Annotated[int, Query(ge=1, le=1000)]
 
 
-@router.get("", response_model=list[shapes.Project], summary="List projects")
+@router.get("", response_model=list[shapes.ProjectResponse], summary="List projects")
 async def list_projects(service: Serves, archived: bool = False) -> Response:
     """List the projects by name, or the archived ones."""
     found = [one for one in service.satchel.home.projects.all() if one.archived == archived]
     return JsonAnswer([await service.project_to_json(project) for project in found])
 
 
-@router.post("", response_model=shapes.Project, status_code=201, summary="Make a project")
+@router.post("", response_model=shapes.ProjectResponse, status_code=201, summary="Make a project")
 async def create(service: Serves, request: shapes.NewProject) -> Response:
     """Make a project. `project` of POST /api/sessions and POST /api/chat begins a conversation in it."""
     projects = service.satchel.home.projects
@@ -38,13 +38,13 @@ async def create(service: Serves, request: shapes.NewProject) -> Response:
     return JsonAnswer(await service.project_to_json(project), status_code=201)
 
 
-@router.get("/{id}", response_model=shapes.Project, summary="Show a project")
+@router.get("/{id}", response_model=shapes.ProjectResponse, summary="Show a project")
 async def show(service: Serves, id: str) -> Response:
     """Show the project with this id or name."""
     return JsonAnswer(await service.project_to_json(service.satchel.home.projects.find(id)))
 
 
-@router.patch("/{id}", response_model=shapes.Project, summary="Change a project")
+@router.patch("/{id}", response_model=shapes.ProjectResponse, summary="Change a project")
 async def change(service: Serves, id: str, request: shapes.ProjectFields) -> Response:
     """Change a project. Its open conversations follow new instructions from their next turn on."""
     satchel = service.satchel
@@ -53,7 +53,7 @@ async def change(service: Serves, id: str, request: shapes.ProjectFields) -> Res
     return JsonAnswer(await service.project_to_json(project))
 
 
-@router.delete("/{id}", response_model=shapes.Project, summary="Delete a project")
+@router.delete("/{id}", response_model=shapes.ProjectResponse, summary="Delete a project")
 async def delete(service: Serves, id: str) -> Response:
     """Delete a project for good: its instructions, its conversations and its memories. The answer is what it was."""
     project = service.satchel.home.projects.find(id)
@@ -62,7 +62,9 @@ async def delete(service: Serves, id: str) -> Response:
     return JsonAnswer(was)
 
 
-@router.get("/{id}/sessions", response_model=list[shapes.Session], summary="List a project's conversations")
+@router.get(
+    "/{id}/sessions", response_model=list[shapes.SessionResponse], summary="List a project's conversations"
+)
 async def sessions(service: Serves, id: str, limit: Limit = 50) -> Response:
     """List the conversations of a project, the most recent first."""
     home = service.satchel.home
@@ -77,7 +79,9 @@ async def memories(service: Serves, id: str, limit: Limit = 50) -> Response:
     return JsonAnswer([record_to_json(record) for record in await memory.list(limit=limit)])
 
 
-@router.get("/{id}/memories/search", response_model=list[shapes.Hit], summary="Search a project's memories")
+@router.get(
+    "/{id}/memories/search", response_model=list[shapes.HitResponse], summary="Search a project's memories"
+)
 async def search(
     service: Serves, id: str, q: Annotated[str, Query(min_length=1, max_length=1000)], limit: Limit = 10
 ) -> Response:

@@ -38,7 +38,7 @@ Limit = Annotated[int, Query(ge=1, le=1000)]
 After = Annotated[int, Query(ge=0, le=_MOST_SEQ)]
 
 
-@router.get("", response_model=list[shapes.Session], summary="List conversations")
+@router.get("", response_model=list[shapes.SessionResponse], summary="List conversations")
 async def list_sessions(
     service: Serves,
     limit: Limit = 50,
@@ -54,7 +54,7 @@ async def list_sessions(
     return JsonAnswer(shown, headers={"x-total-count": str(len(infos))})
 
 
-@router.get("/search", response_model=list[shapes.SessionHit], summary="Search conversations")
+@router.get("/search", response_model=list[shapes.SessionHitResponse], summary="Search conversations")
 async def search(
     service: Serves,
     q: Annotated[str, Query(min_length=1, max_length=1000, examples=["router"])],
@@ -72,7 +72,7 @@ async def said(service: Serves, limit: Annotated[int, Query(ge=1, le=MOST_SAID)]
     return JsonAnswer(found[:limit])
 
 
-@router.post("", response_model=shapes.SessionState, summary="Open a conversation")
+@router.post("", response_model=shapes.SessionStateResponse, summary="Open a conversation")
 async def open_session(service: Serves, request: shapes.Opening) -> Response:
     """Open or start a conversation, and return its state. One without any message leaves no log.
 
@@ -136,7 +136,7 @@ def _state(service: Service, session: Session) -> JsonAnswer:
     return JsonAnswer(fields_to_json(found))
 
 
-@router.get("/{id}/state", response_model=shapes.SessionState, summary="Show a conversation's state")
+@router.get("/{id}/state", response_model=shapes.SessionStateResponse, summary="Show a conversation's state")
 async def state(service: Serves, id: str) -> Response:
     """Show the running turn, the open questions and the model."""
     async with service.sessions.used(await _full_id(service, id), keeps_empty=True) as session:
@@ -144,7 +144,7 @@ async def state(service: Serves, id: str) -> Response:
         return _state(service, session)
 
 
-@router.get("/{id}", response_model=shapes.SessionShown, summary="Show a conversation")
+@router.get("/{id}", response_model=shapes.SessionShownResponse, summary="Show a conversation")
 async def show(service: Serves, id: str, after: After = 0, limit: Limit = 1000) -> Response:
     """Show a conversation with a page of its events, those with numbers above `after`."""
     store = service.satchel.sessions
@@ -166,7 +166,9 @@ async def show(service: Serves, id: str, after: After = 0, limit: Limit = 1000) 
     )
 
 
-@router.patch("/{id}", response_model=shapes.Session, summary="Rename, pin, archive or move a conversation")
+@router.patch(
+    "/{id}", response_model=shapes.SessionResponse, summary="Rename, pin, archive or move a conversation"
+)
 async def change(service: Serves, id: str, request: shapes.Listing) -> Response:
     """Change what lists show of a conversation with its branches: its title, whether it stands first, whether it is in
     the archive.
@@ -184,7 +186,7 @@ async def change(service: Serves, id: str, request: shapes.Listing) -> Response:
 
 
 @router.post(
-    "/{id}/branches", response_model=shapes.Session, status_code=201, summary="Branch a conversation"
+    "/{id}/branches", response_model=shapes.SessionResponse, status_code=201, summary="Branch a conversation"
 )
 async def branch(service: Serves, id: str, request: shapes.Branching) -> Response:
     """Make a conversation that repeats this one up to a turn, to go on otherwise from there. This one stays."""
@@ -197,7 +199,7 @@ async def branch(service: Serves, id: str, request: shapes.Branching) -> Respons
     return JsonAnswer(info_to_json(await store.info(new)), status_code=201)
 
 
-@router.get("/{id}/files", response_model=shapes.FilesSince, summary="List files that tools changed")
+@router.get("/{id}/files", response_model=shapes.FilesSinceResponse, summary="List files that tools changed")
 async def files(
     service: Serves, id: str, turn: Annotated[int, Query(ge=1, description="The first turn that counts.")]
 ) -> Response:
@@ -209,7 +211,7 @@ async def files(
     )
 
 
-@router.delete("/{id}", response_model=shapes.Posted, summary="Delete a conversation")
+@router.delete("/{id}", response_model=shapes.PostedResponse, summary="Delete a conversation")
 async def delete(
     service: Serves, id: str, only: Annotated[bool, Query(description="Keep the other branches.")] = False
 ) -> Response:
@@ -309,7 +311,7 @@ def _event(record: Record) -> ServerEvent:
     return ServerEvent(name=record.event.type, data=record_to_json(record), id=str(record.seq))
 
 
-@router.post("/{id}/turns", response_model=shapes.BegunTurn, status_code=201, summary="Begin a turn")
+@router.post("/{id}/turns", response_model=shapes.BegunTurnResponse, status_code=201, summary="Begin a turn")
 async def begin_turn(service: Serves, id: str, request: shapes.TurnRequest) -> Response:
     """Send a message. `GET /api/sessions/{id}/events` streams its turn, which also runs without a reader.
 
@@ -355,7 +357,9 @@ async def _is_logged(service: Service, id: str) -> bool:
     return True
 
 
-@router.get("/{id}/completions", response_model=list[shapes.Completion], summary="Complete what is typed")
+@router.get(
+    "/{id}/completions", response_model=list[shapes.CompletionResponse], summary="Complete what is typed"
+)
 async def complete(
     service: Serves, id: str, text: Annotated[str, Query(max_length=10_000, examples=["/mem"])]
 ) -> Response:
@@ -387,7 +391,7 @@ async def command(service: Serves, id: str, request: shapes.Command) -> Response
     return service.stream(run.events())
 
 
-@router.post("/{id}/answer", response_model=shapes.Answered, summary="Answer a question")
+@router.post("/{id}/answer", response_model=shapes.AnsweredResponse, summary="Answer a question")
 async def answer(service: Serves, id: str, request: shapes.Answer) -> Response:
     """Answer an open question of a tool, of a build, or for permission. The first answer is used."""
     id = await _full_id(service, id)
@@ -399,7 +403,7 @@ async def answer(service: Serves, id: str, request: shapes.Answer) -> Response:
         return _begun(service, session, running)
 
 
-@router.post("/{id}/resume", response_model=shapes.Answered, summary="Resume an interrupted turn")
+@router.post("/{id}/resume", response_model=shapes.AnsweredResponse, summary="Resume an interrupted turn")
 async def resume(service: Serves, id: str) -> Response:
     """Resume the turn that was unfinished when Satchel was killed. Calls that had started are not repeated."""
     async with service.sessions.used(id) as session:
@@ -414,7 +418,7 @@ def _begun(service: Service, session: Session, running: RunningTurn | None) -> J
     return JsonAnswer({"turn": running.number if running is not None else None})
 
 
-@router.post("/{id}/cancel", response_model=shapes.Cancelled, summary="Interrupt the running turn")
+@router.post("/{id}/cancel", response_model=shapes.CancelledResponse, summary="Interrupt the running turn")
 async def cancel(request: Request, service: Serves, id: str) -> Response:
     """Interrupt the running turn. It ends with the status "cancelled" and a valid history."""
     id = await _full_id(service, id)
@@ -425,7 +429,9 @@ async def cancel(request: Request, service: Serves, id: str) -> Response:
     return JsonAnswer({"cancelled": running is not None})
 
 
-@router.post("/{id}/post", response_model=shapes.Posted, status_code=201, summary="Post into a conversation")
+@router.post(
+    "/{id}/post", response_model=shapes.PostedResponse, status_code=201, summary="Post into a conversation"
+)
 async def post(service: Serves, id: str, request: shapes.Post) -> Response:
     """Post a text into a conversation: its clients see it at once, and the next message delivers it to the model."""
     info = await service.satchel.sessions.info(id)

@@ -19,7 +19,7 @@ _AGAIN_S: Final = 3600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Failure:
+class NoSchema:
     """An executable that gave no schema.
 
     Attributes:
@@ -31,17 +31,17 @@ class Failure:
     asked_at: float
 
 
-def load_failures(home: Path, now: float) -> dict[str, Failure]:
+def load_failures(home: Path, now: float) -> dict[str, NoSchema]:
     """Those of the last hour, by path. A damaged file, and one of another form, counts as empty."""
     try:
         failed = json.loads((home / _FILE).read_bytes())["failed"]
-        found = {path: Failure(**one) for path, one in failed.items()}
+        found = {path: NoSchema(**one) for path, one in failed.items()}
         return {path: one for path, one in found.items() if now - one.asked_at <= _AGAIN_S}
     except (OSError, KeyError, TypeError, ValueError, AttributeError, RecursionError):
         return {}
 
 
-def save_failures(home: Path, failed: Mapping[str, Failure], now: float) -> None:
+def save_failures(home: Path, failed: Mapping[str, NoSchema], now: float) -> None:
     """Add to those of the last hour.
 
     Raises:

@@ -15,7 +15,7 @@ import anyio.to_thread
 from satchel.clock import Clock
 from satchel.errors import NotFound, SatchelError, StorageError, UsageError
 from satchel.tools.boxed import Workspaces
-from satchel.tools.external.asked import Failure, load_failures, save_failures
+from satchel.tools.external.asked import NoSchema, load_failures, save_failures
 from satchel.tools.external.discovery import Entry, Start, Status, ask, ask_all, in_sandbox, run_when_free
 from satchel.tools.external.folders import Candidate, ToolFolder, Unusable, digest_of, scan
 from satchel.tools.external.schema import ExternalDefinition, definition_from_json
@@ -303,7 +303,7 @@ class ExternalTools:
         digests: Mapping[Path, str],
         approvals: _Approved,
         now: datetime,
-    ) -> tuple[_Approved, Mapping[str, Failure], str]:
+    ) -> tuple[_Approved, Mapping[str, NoSchema], str]:
         """Approve the files that are new, and note those that gave no schema.
 
         Returns:
@@ -316,7 +316,7 @@ class ExternalTools:
             if isinstance(answer, ExternalDefinition)
         }
         failed = {
-            str(path): Failure(sha256=digests[path], problem=answer, asked_at=now.timestamp())
+            str(path): NoSchema(sha256=digests[path], problem=answer, asked_at=now.timestamp())
             for path, answer in answers.items()
             if isinstance(answer, str) and str(path) not in approvals
         }
@@ -347,7 +347,7 @@ class ExternalTools:
         self,
         found: Sequence[Candidate | Unusable],
         digests: Mapping[Path, str],
-        failed: Mapping[str, Failure],
+        failed: Mapping[str, NoSchema],
         approvals: _Approved,
     ) -> _Found:
         """Decide which tools are offered, and what to say about the others."""
@@ -371,7 +371,7 @@ class ExternalTools:
         self,
         candidate: Candidate,
         digest: str,
-        failed: Mapping[str, Failure],
+        failed: Mapping[str, NoSchema],
         approvals: _Approved,
         by_name: dict[str, Path],
         chosen: _Found,
