@@ -26,6 +26,7 @@ from satchel.models import Call, Reply, ScriptedModel
 from satchel.models.port import Retrying
 from satchel.server import open_sessions
 from satchel.server.pages.assets import asset_url
+from satchel.server.pages.transcript import Transcript
 from satchel.sessions import SessionInfo
 from tests.capabilities.world import draft, register
 from tests.requirements import requirement
@@ -147,7 +148,12 @@ def send_answer(client: httpx2.Client, page: Any, path: str, ask: Any) -> httpx2
 
 
 @requirement("web-pages:chat:stream")
-def test_the_streamed_page_equals_the_page_loaded_afterwards(held: World) -> None:
+def test_the_streamed_page_equals_the_page_loaded_afterwards(
+    held: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def nothing_yet(*_: Any) -> Transcript:
+        return Transcript()
+
     with browser(held) as client, browser(held) as other:
         path = begin(client, "hold it")
         assert held.held.reached.wait(120)
@@ -158,6 +164,10 @@ def test_the_streamed_page_equals_the_page_loaded_afterwards(held: World) -> Non
         running = open_page(client, path)
         assert running.xpath("//*[@id='stop'][not(@hidden)]")
         assert running.xpath("//noscript/meta[@http-equiv='refresh']")
+        with monkeypatch.context() as patch:
+            patch.setattr("satchel.server.pages.chat.read_transcript", nothing_yet)
+            [comes_again] = open_page(client, path).xpath("//noscript/meta[@http-equiv='refresh']/@content")
+        assert comes_again.endswith("#turn-1")  # the turn has begun, and the log does not have it yet
         assert "at work" in words_of(open_page(other, "/sessions"))
         answer = send(client, running, path, {"message": "Later"})
         assert answer.status_code == 303

@@ -143,6 +143,8 @@ async def show(
         # The page's event stream draws the same turns, and those after them.
         first_seq=turns[0].after_seq if turns and shown[0] > numbers[0] else 0,
         is_running=transcript.is_running and where != "nobody",
+        # A turn that has begun reaches the log a moment later.
+        has_begun=bool(service.sessions.turns_of(info.id)),
         versions=versions(info, family),
         next_turn=next_turn,
         draft=await _draft(service, info) if (where, next_turn) == ("nobody", info.branch_turn) else "",
