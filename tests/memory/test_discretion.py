@@ -218,6 +218,19 @@ async def test_what_is_confidential_comes_when_the_user_asks_about_it_and_says_s
         assert [why for hit, why in recalled.left_out if "Novatek" in hit.memory.content] == [
             "is confidential, and you did not ask about it"
         ]
+        # Words that only join others ask about nothing, in any language.
+        await memory.add(
+            "Je porte des patchs depuis que j'ai arrêté, et il y a encore ce rêve.", discretion="confidential"
+        )
+        await memory.add("Ich habe mir noch einen Termin bei der Beratung geholt.", discretion="confidential")
+        for question in (
+            "Qu'est ce que j'ai encore de prévu ?",
+            "Was habe ich mir noch bei der Post geholt?",
+        ):
+            shown = await memory.surface(question, threshold=0.0)
+            assert {hit.memory.discretion for hit in shown.memories} <= {"open"}, question
+        asked = await memory.surface("C'est quoi, les patchs que je porte ?", threshold=0.0)
+        assert "confidential" in asked.text
         asked = await memory.surface("When do I interview at Novatek?", threshold=0.0)
         assert (
             'noted by hand, confidential (my boss): "The user interviews at Novatek on Friday."' in asked.text
@@ -316,7 +329,15 @@ async def test_a_guest_is_told_nothing_of_no_sphere_and_what_a_guest_says_is_not
         ("User: Jory is not coming", "Jory here. Where are the keys?", True),
         ("Wenna (daughter): vegetarian", "It's Wenna, Bran's daughter. What is for tea?", True),
         ("Mrs Pascoe (neighbour): has the garage", "Mrs Pascoe here. Is the boat there?", True),
+        ("Zélie (fille): 9 ans", "coucou c zélie !! dis moi 5 trucs sur les lapins", True),
+        ("Zélie (fille): 9 ans", "salut c'est moi, zélie, dis moi 5 trucs", True),
+        ("Jeannine (maman): 78 ans", "Bonjour je suis Jeannine la maman de Bénédicte. Tu es là ?", True),
+        ("Jutta (Mutter): 78", "Hallo ich bin Jutta die Mutter von Jörn. Was ist heute?", True),
+        ("Marta (hermana): médica", "Hola soy Marta la hermana de Inés, ¿qué hay hoy?", True),
+        ("June (mother): 78", "Hello I'm June the mother of Ben, what is on?", True),
         # Nobody knows a Heike; the user's own name; talk about somebody.
+        ("User: Claire, deux ados", "Bonjour, je suis Claire, la maman de Noé. Tu es là ?", False),
+        ("Back: pain since May", "Hi, I'm back. Where are the keys?", False),
         ("User: Bran Trevose, 52", "It's Bran, Wenna's dad. What is for tea?", False),
         ("Manni: mows the lawn", "Heike hier, wo sind die Schlüssel?", False),
         ("User: Ann, 40, lives in Graz with Heike", "Ann here. Where are the keys?", False),

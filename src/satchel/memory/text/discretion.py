@@ -204,30 +204,33 @@ def asks_about(text: str, content: str) -> bool:
 
 def asks_near(text: str, content: str) -> bool:
     """The same, or, in another language than English, whether a question shares one word: which words are common is
-    known of English alone, so that a question there seems to be about more than it is.
+    known of English alone, so a question there seems to be about more than it is.
     """
     is_asked = asks_about(text, content)
     if is_asked or language_of(text) == ENGLISH:
         return is_asked
-    there = set(stems_of(content)) - _joining()
+    there = set(stems_of(content)) - _joining("")
     return any(not asked.isdisjoint(there) for asked in _questions(text))
 
 
 @cache
-def _joining() -> frozenset[int]:
-    """The stems of words that only join others, of all languages."""
-    return frozenset(stem for word in function_words() for stem in stems_of(word))
+def _joining(language: str) -> frozenset[int]:
+    """The stems of words that only join others, of a language or of all."""
+    return frozenset(stem for word in function_words(language) for stem in stems_of(word))
 
 
 def _questions(text: str) -> list[set[int]]:
     """The telling words of each question of a message."""
-    sentences = _SENTENCE.findall(text[-_MOST_CHARS:])
-    return [telling_words(one) for one in sentences if one.rstrip()[-1:] in ("?", "？")]
+    sentences, language = _SENTENCE.findall(text[-_MOST_CHARS:]), language_of(text)
+    return [telling_words(one, language) for one in sentences if one.rstrip()[-1:] in ("?", "？")]
 
 
-def telling_words(text: str) -> set[int]:
-    """The stems of a text that say what it is about."""
-    return {one for one in stems_of(text) if commonness(one) <= _TELLING}
+def telling_words(text: str, language: str = "") -> set[int]:
+    """The stems of a text in a language, by default its own, that say what it is about."""
+    language = language or language_of(text)
+    if language == ENGLISH:
+        return {one for one in stems_of(text) if commonness(one) <= _TELLING}
+    return set(stems_of(text)) - _joining(language)  # which others are common is known of English alone
 
 
 def _kind_of(sentence: str) -> WishKind | None:

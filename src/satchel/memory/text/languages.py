@@ -116,9 +116,10 @@ def _voters() -> Mapping[str, tuple[str, ...]]:
     return {word: tuple(codes) for word, codes in found.items()}
 
 
-def function_words() -> Collection[str]:
-    """Words that only join others, of all languages that are known here."""
-    return _voters().keys()
+@cache
+def function_words(language: str = "") -> Collection[str]:
+    """Words that only join others, of a language, or of all that are known here."""
+    return frozenset(word for word, codes in _voters().items() if not language or language in codes)
 
 
 def _by_words(text: str) -> str:
