@@ -157,7 +157,7 @@ class Distiller:
 
         while not run.stopped:
             async with self._space.claims.take("distill", find, name=self._claim_name) as taken:
-                windows = [window for episodes in taken.pieces for window in windows_of(episodes)]
+                windows = [window for episodes in taken for window in windows_of(episodes)]
                 if not windows:
                     return
                 for window in windows:

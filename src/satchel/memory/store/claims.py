@@ -7,8 +7,8 @@ import os
 import secrets
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Generic, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import anyio
 from sqlalchemy import Connection, bindparam, delete, insert, select, update
@@ -32,20 +32,6 @@ recognised at once."""
 _RENEWED_EVERY_S: Final = 15.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Taken(Generic[T]):
-    """Pieces of work that were claimed.
-
-    Attributes:
-        pieces: What is to be done; empty if there is nothing.
-        release: Ends the claim in a transaction, together with what was made of the pieces. Otherwise the claim ends
-            with the block.
-    """
-
-    pieces: Sequence[T] = ()
-    release: Callable[[Connection], None] = lambda _: None
-
-
 class Claims:
     """Takes pieces of work, such as memories to embed, so that no two processes do the same piece at the same time.
 
@@ -67,7 +53,7 @@ class Claims:
         *,
         name: Callable[[T], str],
         wait_s: float | None = None,
-    ) -> AsyncIterator[Taken[T]]:
+    ) -> AsyncIterator[Sequence[T]]:
         """Take pieces of work for the time of an `async with` block; none if there is nothing left to take.
 
         `find` returns pieces that are to be done, given the names of those that somebody is doing. `name` names a
@@ -75,26 +61,17 @@ class Claims:
         """
         pieces = await self._claim(work, find, name, wait_s)
         if not pieces:
-            yield Taken()
+            yield ()
             return
         names = [name(piece) for piece in pieces]
-        released = done = False
-
-        def release(connection: Connection) -> None:
-            nonlocal released
-            _release(connection, work, names, owner=self._owner)
-            released = True
-
         try:
             async with background_tasks() as group:
                 group.start_soon(self._keep, work, names)
-                yield Taken(pieces=pieces, release=release)
-                done = True
+                yield pieces
         finally:
-            if not (done and released):
-                # A claim that can't be released ends with its lease.
-                with anyio.CancelScope(shield=True), suppress(StorageError):
-                    await self._backend.write(release)
+            # A claim that can't be released ends with its lease.
+            with anyio.CancelScope(shield=True), suppress(StorageError):
+                await self._backend.write(partial(_release, work=work, names=names, owner=self._owner))
 
     async def is_held(self, work: str) -> bool:
         """Whether somebody is doing a piece of this work now."""
