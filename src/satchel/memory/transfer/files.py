@@ -41,10 +41,6 @@ _HIDDEN = ("node_modules", "__pycache__")
 _OpenArchive: TypeAlias = "Callable[[Path], ZipFile]"
 
 
-class UnpackLimitExceeded(Exception):
-    """A file in an archive unpacks to far more than is plausible."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceFile:
     """A file to import.
@@ -115,7 +111,7 @@ class _Recoded(io.RawIOBase):
 
 
 class _Guarded(io.RawIOBase):
-    """A file in an archive that raises `UnpackLimitExceeded` when it unpacks to more than is plausible."""
+    """A file in an archive that raises `OSError` when it unpacks to more than is plausible."""
 
     def __init__(self, raw: IO[bytes], packed: int) -> None:
         self._raw, self._packed, self._read = raw, max(1, packed), 0
@@ -130,7 +126,7 @@ class _Guarded(io.RawIOBase):
         if self._read > _MAX_UNPACKED or (
             self._read > _RATIO_APPLIES_FROM and self._read / self._packed > _MAX_RATIO
         ):
-            raise UnpackLimitExceeded
+            raise OSError("it unpacks to far more than is plausible")
         room[: len(found)] = found
         return len(found)
 
@@ -262,7 +258,7 @@ def _members(path: Path, name: str, open_archive: _OpenArchive) -> Iterator[Sour
         try:
             with opened(one) as stream:
                 return stream.read()
-        except (zipfile.BadZipFile, UnpackLimitExceeded, zlib.error, RuntimeError, EOFError) as error:
+        except (zipfile.BadZipFile, zlib.error, RuntimeError, EOFError) as error:
             raise OSError(str(error)) from error
 
     @cache

@@ -46,7 +46,7 @@ from satchel.memory.text import lexicon
 from satchel.memory.text.block import strip_injected
 from satchel.memory.text.discretion import is_wishing, wish_of
 from satchel.memory.text.hashing import WordHasher
-from satchel.memory.transfer.files import SourceFile, UnpackLimitExceeded, find_files
+from satchel.memory.transfer.files import SourceFile, find_files
 from satchel.memory.transfer.formats import NamedReader, format_of, formats, may_be
 from satchel.memory.transfer.parts import (
     ForgottenWords,
@@ -60,7 +60,7 @@ from satchel.memory.transfer.parts import (
     Part,
     Tombstone,
 )
-from satchel.memory.transfer.report import ImportReport, SkippedPart, TransferProgress
+from satchel.memory.transfer.report import ImportReport, TransferProgress
 from satchel.plain import as_json
 from satchel.spacing import FORGOTTEN
 
@@ -112,7 +112,7 @@ class Intake:
     skipped: Counter[str] = field(default_factory=Counter)
     ignored: Counter[str] = field(default_factory=Counter)
     conversations: Counter[str] = field(default_factory=Counter)
-    examples: list[SkippedPart] = field(default_factory=list)
+    examples: list[LeftOut] = field(default_factory=list)
     requests_ahead: int = 0
     change_ids: dict[int, int] = field(default_factory=dict)
     last_ids: dict[int, int] = field(default_factory=dict)
@@ -136,7 +136,6 @@ class Intake:
             while (batch := await thread.run(next, batches, None)) is not None:
                 parts, file, done_bytes, total_bytes = batch
                 await self.take(parts, file)
-                told = {name: self.counts[name] for name in ("new", "known")}
                 progress(
                     TransferProgress(
                         file=file,
@@ -144,7 +143,8 @@ class Intake:
                         total_bytes=total_bytes,
                         skipped=self.skipped.total(),
                         conversations=self.conversations.total(),
-                        **told,
+                        new=self.counts["new"],
+                        known=self.counts["known"],
                     )
                 )
             await self.finish()
@@ -213,7 +213,7 @@ class Intake:
         """Count something that was left out."""
         (self.ignored if left.expected else self.skipped)[left.reason] += 1
         if not left.expected and len(self.examples) < _MAX_EXAMPLES:
-            self.examples.append(SkippedPart(reason=left.reason, where=left.where))
+            self.examples.append(left)
 
     def _report(self) -> ImportReport:
         """The final report."""
@@ -360,18 +360,10 @@ def _batches_of(
                 read = formats()[kind].read if reader is None else reader.read
                 for parts, done in _in_batches(read(stream, file), stream, file):
                     yield parts, file.name, before + done, total
-        except UnpackLimitExceeded:
-            intake.leave_out(LeftOut(reason="it unpacks to far more than is plausible", where=file.name))
-        except (OSError, EOFError, RuntimeError, ValueError, AttributeError, LookupError, TypeError) as error:
-            # Errors of the file, of its compression or its form; the other files are imported anyway.
+        except UsageError:
+            raise
+        except Exception as error:  # noqa: BLE001 - Whatever a file does to its reader: the others are imported anyway.
             intake.leave_out(LeftOut(reason="a file that can't be read", where=f"{file.name}: {error}"[:300]))
-        except Exception as error:
-            # Decompressors are imported only when used, so their errors are recognised by name.
-            if type(error).__name__ not in ("error", "LZMAError", "BadZipFile"):
-                raise
-            intake.leave_out(
-                LeftOut(reason="an archive that is damaged", where=f"{file.name}: {error}"[:300])
-            )
         finally:
             before += file.size
 

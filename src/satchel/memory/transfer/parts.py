@@ -7,18 +7,16 @@ work, which takes 60 ms to load: every process with a journal loads this module.
 from __future__ import annotations
 
 import hashlib
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, fields, replace
 from datetime import datetime
-from functools import cache
+from functools import cache, partial
 from types import NoneType
 from typing import Annotated, Any, Literal, TypeAlias, TypeVar, get_args, get_origin, get_type_hints
 
 from satchel.errors import UsageError
 from satchel.memory.records import Discretion, FactTime, Kind, MemoryType, Tier, Trust, time_from_json
-from satchel.memory.spheres import clean_spheres
-from satchel.memory.store.checking import MAX_CONTENT_CHARS, clean_tags, printable
+from satchel.memory.store.checking import CHECKS, MAX_CONTENT_CHARS, clean, clean_tags, printable, whole
 from satchel.memory.store.cues import fitting_cues
 from satchel.memory.store.decay import EPISODE_DECAY_RATE
 from satchel.memory.store.micros import to_micros
@@ -45,7 +43,7 @@ def read_fields(kind: type[T], line: Mapping[str, Any]) -> T:
     for name, check in _checks(declared).items():
         try:
             found[name] = check(line.get(name))
-        except (ValueError, UsageError):
+        except (TypeError, ValueError, UsageError):
             raise InvalidField(name) from None
     return kind(**found)
 
@@ -83,33 +81,17 @@ def _content(value: Any) -> Any:
     return _is(words.strip() and len(words) <= MAX_CONTENT_CHARS, words)
 
 
-def _name(value: Any) -> Any:
-    return _is(_words(value) == value and value.strip() and len(value) <= 1000, value)
-
-
 def _hash(value: Any) -> Any:
     return _is(len(_words(value)) <= 128 and value.isalnum() and value.isascii(), value)
 
 
-def _whole(low: int, high: int = 2**63 - 1) -> Check:
-    return lambda value: _is(type(value) is int and low <= value <= high, value)
-
-
-def _number(high: float) -> Check:
-    return lambda value: float(_is(type(value) in (int, float) and 0 <= value <= high, value))
-
-
-def _list(value: Any) -> Any:
-    return _is(isinstance(value, list), value)
-
-
-def _tags(value: Any) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(_is(tag.strip(), tag) for tag in map(_words, _list(value))))
+def _from(low: int) -> Check:
+    return lambda value: _is(whole(value, "number") >= low, value)
 
 
 def _micros(value: Any) -> Any:
     if type(value) is int:
-        return _whole(-(2**63))(value)
+        return whole(value, "time")
     moment = datetime.fromisoformat(_words(value))
     return to_micros(_is(moment.tzinfo, moment))
 
@@ -126,21 +108,20 @@ def _lines(value: Any) -> tuple[PageLine, ...]:
     return tuple(replace(one, text=printable(one.text)) for one in lines_from_json(value))
 
 
-Any64: TypeAlias = Annotated[int, _whole(-(2**63))]
-From0: TypeAlias = Annotated[int, _whole(0)]
-From1: TypeAlias = Annotated[int, _whole(1)]
-Importance: TypeAlias = Annotated[int, _whole(1, 5)]
+Any64: TypeAlias = Annotated[int, partial(whole, what="number")]
+From0: TypeAlias = Annotated[int, _from(0)]
+From1: TypeAlias = Annotated[int, _from(1)]
+Importance: TypeAlias = Annotated[int, CHECKS["importance"]]
 Micros: TypeAlias = Annotated[int, _micros]
 """Microseconds since 1970 in UTC; in a file also a time in ISO 8601 with its offset."""
-Share: TypeAlias = Annotated[float, _number(1.0)]
-Rate: TypeAlias = Annotated[float, _number(sys.float_info.max)]
+Share: TypeAlias = Annotated[float, CHECKS["priority"]]
 Words: TypeAlias = Annotated[str, _words]
 Content: TypeAlias = Annotated[str, _content]
-Name: TypeAlias = Annotated[str, _name]
+Name: TypeAlias = Annotated[str, partial(clean, what="name")]
 Hash: TypeAlias = Annotated[str, _hash]
-Spheres: TypeAlias = Annotated[str, lambda value: clean_spheres(_list(value))]
+Spheres: TypeAlias = Annotated[str, CHECKS["spheres"]]
 Flag: TypeAlias = Annotated[bool, lambda value: value is True]
-Tags: TypeAlias = Annotated[tuple[str, ...], _tags]
+Tags: TypeAlias = Annotated[tuple[str, ...], CHECKS["tags"]]
 Cues: TypeAlias = Annotated[tuple[str, ...], fitting_cues]
 Lines: TypeAlias = Annotated[tuple[PageLine, ...], _lines]
 Time: TypeAlias = Annotated[FactTime | None, time_from_json]
@@ -196,7 +177,7 @@ class ImportedMemory:
     memory_type: MemoryType
     importance: Importance = 3
     priority: Share | None = None
-    decay_rate: Rate | None = None
+    decay_rate: Share | None = None
     tags: Tags = ()
     speaker: Words = ""
     said_at: Micros
