@@ -105,18 +105,13 @@ class Claims:
         return await self._backend.write(claim, wait_s=wait_s)
 
     async def _keep(self, work: str, names: Sequence[str]) -> None:
+        own = update(claims).where(claims.c.work == work, claims.c.owner == self._owner)
+        named = own.where(claims.c.piece.in_(among(names)))
         while True:
             await anyio.sleep(_RENEWED_EVERY_S)
-            until = self._micros() + round(_LEASE_S * 1_000_000)
-
-            def renew(connection: Connection, until: int = until) -> None:
-                own = (claims.c.work == work) & (claims.c.owner == self._owner)
-                connection.execute(
-                    update(claims).where(own, claims.c.piece.in_(among(names))).values(until=until)
-                )
-
+            renewed = named.values(until=self._micros() + round(_LEASE_S * 1_000_000))
             with suppress(StorageError):
-                await self._backend.write(renew)
+                await self._backend.write(partial(Connection.execute, statement=renewed))
 
     def _held(self, connection: Connection, work: str, now: int) -> frozenset[str]:
         # A lease that ends later than any lease can was given before the clock was set back.

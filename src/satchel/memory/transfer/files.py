@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import codecs
 import io
+import json
 import os
 import stat
 from collections.abc import Callable, Iterator, Mapping
@@ -67,27 +68,8 @@ class SourceFile:
     def open(self) -> Iterator[BinaryIO]:
         """Open it as UTF-8; UTF-16 and UTF-32 are detected and converted."""
         with self.opened() as raw:
-            head = raw.peek(4)[:4]
-            encoding = _utf_16_or_32(head)
-            if encoding is not None:
-                yield io.BufferedReader(_Recoded(raw, encoding), 1 << 20)
-            else:
-                if head.startswith(codecs.BOM_UTF8):
-                    raw.read(len(codecs.BOM_UTF8))
-                yield raw
-
-
-def _utf_16_or_32(head: bytes) -> str | None:
-    """The encoding that a byte order mark or NUL bytes in the first four bytes show; None for all others."""
-    if head.startswith((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)):
-        return "utf-32"
-    if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        return "utf-16"
-    if len(head) == 4 and head[1] == head[3] == 0 and head[0] and head[2]:
-        return "utf-16-le"
-    if len(head) == 4 and head[0] == head[2] == 0 and head[1] and head[3]:
-        return "utf-16-be"
-    return None
+            encoding = json.detect_encoding(raw.peek(4)[:4])
+            yield raw if encoding == "utf-8" else io.BufferedReader(_Recoded(raw, encoding), 1 << 20)
 
 
 class _Recoded(io.RawIOBase):

@@ -6,7 +6,6 @@ work, which takes 60 ms to load: every process with a journal loads this module.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, fields, replace
 from datetime import datetime
@@ -21,7 +20,7 @@ from satchel.memory.store.cues import fitting_cues
 from satchel.memory.store.decay import EPISODE_DECAY_RATE
 from satchel.memory.store.micros import to_micros
 from satchel.memory.store.page_lines import Author, PageLine, State, lines_from_json
-from satchel.memory.store.repository import offset_minutes
+from satchel.memory.store.repository import digest_of, offset_minutes
 
 T = TypeVar("T")
 Check: TypeAlias = Callable[[Any], Any]
@@ -330,9 +329,8 @@ Part: TypeAlias = (
 
 
 def stable_id(*names: object) -> str:
-    """An id derived from names by an unambiguous encoding and a hash."""
-    text = "".join(f"{len(str(name))}:{name};" for name in names)
-    return "i" + hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=8).hexdigest()
+    """An id derived from names."""
+    return "i" + digest_of(*names, size=8)
 
 
 def said(
