@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, 
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import anyio
 
@@ -68,10 +68,6 @@ _WRITING_S = 2.0
 """How long a call that is cancelled may take to write what it cost."""
 
 
-class _Search(Protocol):
-    async def __call__(self, query: str, *, limit: int, kind: Literal["fact"]) -> Sequence[Hit]: ...
-
-
 @dataclass(slots=True, kw_only=True)
 class DistillRun:
     """The options of one run, see `Memory.distill`, and its results so far."""
@@ -96,7 +92,9 @@ class DistillRun:
 class Distiller:
     """Extracts facts from the episodes of one space."""
 
-    def __init__(self, space: Space, capture: Capture, search: _Search, page: Pages) -> None:
+    def __init__(
+        self, space: Space, capture: Capture, search: Callable[..., Awaitable[Sequence[Hit]]], page: Pages
+    ) -> None:
         """Nothing is read before `run`."""
         self._space = space
         self._capture = capture

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_LEASE_S: Final = 60.0
+_LEASE_MICROS: Final = 60_000_000
 """How long a claim holds that nobody renews. It matters for processes in other containers; one that died here is
 recognised at once."""
 _RENEWED_EVERY_S: Final = 15.0
@@ -75,7 +75,7 @@ class Claims:
 
     async def is_held(self, work: str) -> bool:
         """Whether somebody is doing a piece of this work now."""
-        return bool(await self._backend.read(lambda connection: self._held(connection, work, self._micros())))
+        return bool(await self._backend.read(lambda connection: self._held(connection, work)))
 
     async def _claim(
         self,
@@ -84,23 +84,17 @@ class Claims:
         name: Callable[[T], str],
         wait_s: float | None,
     ) -> Sequence[T]:
-        def look(connection: Connection) -> Sequence[T]:
-            return find(connection, self._held(connection, work, self._micros()))
-
         def claim(connection: Connection) -> Sequence[T]:
-            now = self._micros()
-            held = self._held(connection, work, now)
-            pieces = find(connection, held)
+            pieces = find(connection, self._held(connection, work))
             names = [name(piece) for piece in pieces]
             _release(connection, work, names)  # Those of the dead.
             if names:
-                until = now + round(_LEASE_S * 1_000_000)
-                row = {"work": work, "owner": self._owner, "until": until}
+                row = {"work": work, "owner": self._owner, "until": self._lease_end()}
                 _CLAIM.run_all(connection, [{**row, "piece": piece} for piece in names])
             return pieces
 
         # Most of the time there is nothing to do, and then nothing is written.
-        if not await self._backend.read(look):
+        if not await self._backend.read(lambda connection: find(connection, self._held(connection, work))):
             return ()
         return await self._backend.write(claim, wait_s=wait_s)
 
@@ -109,13 +103,14 @@ class Claims:
         named = own.where(claims.c.piece.in_(among(names)))
         while True:
             await anyio.sleep(_RENEWED_EVERY_S)
-            renewed = named.values(until=self._micros() + round(_LEASE_S * 1_000_000))
+            renewed = named.values(until=self._lease_end())
             with suppress(StorageError):
                 await self._backend.write(partial(Connection.execute, statement=renewed))
 
-    def _held(self, connection: Connection, work: str, now: int) -> frozenset[str]:
+    def _held(self, connection: Connection, work: str) -> frozenset[str]:
+        now = self._micros()
         # A lease that ends later than any lease can was given before the clock was set back.
-        latest = now + 2 * round(_LEASE_S * 1_000_000)
+        latest = now + 2 * _LEASE_MICROS
         rows = _HELD.run(connection, {"work": work, "now": now, "latest": latest})
         dead = {owner for owner in {owner for _, owner in rows} if self._is_dead(owner)}
         return frozenset(piece for piece, owner in rows if owner not in dead)
@@ -128,6 +123,9 @@ class Claims:
         if place == machine_name():
             return has_ended(int(pid))
         return not self._backend.is_on_server and is_of_earlier_start(place)
+
+    def _lease_end(self) -> int:
+        return self._micros() + _LEASE_MICROS
 
     def _micros(self) -> int:
         return to_micros(self._clock.now())
