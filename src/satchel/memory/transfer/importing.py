@@ -49,6 +49,7 @@ from satchel.memory.text.hashing import WordHasher
 from satchel.memory.transfer.files import SourceFile, find_files
 from satchel.memory.transfer.formats import NamedReader, format_of, formats, may_be
 from satchel.memory.transfer.parts import (
+    ExportedMemory,
     ForgottenWords,
     Header,
     ImportedChange,
@@ -247,7 +248,7 @@ class Intake:
             elif isinstance(part, ImportedMemory):
                 content, quote = part.content, part.quote
                 cues = () if part.trust == "outside" else part.cues
-                if part.state is None:
+                if not isinstance(part, ExportedMemory):
                     content = strip_injected(content)
                     if content != part.content:
                         stripped.add(part.id)
@@ -395,7 +396,7 @@ def _draft(
     hasher: WordHasher,
 ) -> MemoryDraft:
     # What was said when Satchel exported the file was obeyed then, and perhaps lifted since.
-    is_new = memory.state is None and is_wishing(memory.kind, memory.trust, memory.speaker)
+    is_new = not isinstance(memory, ExportedMemory) and is_wishing(memory.kind, memory.trust, memory.speaker)
     row = {
         **{name: getattr(memory, name) for name in _SAME},
         "content": content,
@@ -406,7 +407,7 @@ def _draft(
         "source_turn": memory.turn,
         "source_position": memory.position,
         "source_quote": quote,
-        "created_at": now if memory.state is None else memory.state.created_at,
+        "created_at": memory.created_at if isinstance(memory, ExportedMemory) else now,
         "time": None if memory.time is None else json.dumps(as_json(memory.time)),
     }
     return MemoryDraft(
@@ -433,35 +434,24 @@ def _requests_ahead(connection: Connection, space: int, requests: int) -> int:
 
 
 def _write_states(connection: Connection, space: int, new: Sequence[ImportedMemory], ahead: int) -> None:
-    known = [(memory.id, memory.state) for memory in new if memory.state is not None]
+    known = [memory for memory in new if isinstance(memory, ExportedMemory)]
     if not known:
         return
-    rids = rids_by_id(connection, space, [id for id, _ in known])
+    rids = rids_by_id(connection, space, [memory.id for memory in known])
     used, read = [], []
-    for id, state in known:
-        rid = rids[id]
-        connection.execute(
-            update(memories)
-            .where(memories.c.rid == rid)
-            .values(
-                request=state.request + ahead,
-                pinned=int(state.pinned),
-                discretion=state.discretion,
-                kept_from=state.kept_from,
-                spheres=state.spheres,
-            )
-        )
-        if state.last_accessed is not None:
-            used.append(
-                {
-                    "rid": rid,
-                    "last_accessed": state.last_accessed,
-                    "access_count": state.access_count,
-                    "request": state.used_request + ahead,
-                }
-            )
-        if state.distilled_chars is not None and state.distilled_at is not None:
-            read.append({"rid": rid, "chars": state.distilled_chars, "distilled_at": state.distilled_at})
+    for memory in known:
+        rid = rids[memory.id]
+        state = {
+            "request": memory.request + ahead,
+            "pinned": int(memory.pinned),
+            **{name: getattr(memory, name) for name in ("discretion", "kept_from", "spheres")},
+        }
+        connection.execute(update(memories).where(memories.c.rid == rid).values(**state))
+        if memory.last_accessed is not None:
+            use = {"last_accessed": memory.last_accessed, "access_count": memory.access_count}
+            used.append({"rid": rid, **use, "request": memory.used_request + ahead})
+        if memory.distilled_chars is not None and memory.distilled_at is not None:
+            read.append({"rid": rid, "chars": memory.distilled_chars, "distilled_at": memory.distilled_at})
     for table, rows in ((uses, used), (distilled, read)):
         if rows:
             connection.execute(insert(table), rows)

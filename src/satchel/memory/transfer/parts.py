@@ -125,7 +125,6 @@ Cues: TypeAlias = Annotated[tuple[str, ...], fitting_cues]
 Lines: TypeAlias = Annotated[tuple[PageLine, ...], _lines]
 Time: TypeAlias = Annotated[FactTime | None, time_from_json]
 Fields: TypeAlias = Annotated[Mapping[str, Any], lambda value: _is(isinstance(value, Mapping), value)]
-AsItIs: TypeAlias = Annotated[T, lambda value: value]
 
 UNDATED = "undated"
 """The tag of an imported memory whose source doesn't say when it was said; it has the date of the file."""
@@ -135,38 +134,12 @@ _MAX_NAME = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StoredState:
-    """The state of a memory in the exported store. Times are microseconds since 1970 in UTC.
-
-    Attributes:
-        request: The number of chat requests when it was stored.
-        used_request: The number of chat requests when it was last used.
-        distilled_chars: The number of characters that were read for facts, or None.
-        pinned: Whether the user wants it in the profile.
-        discretion: Whether it may be shown unasked, with `kept_from`; and `spheres`, as the column has them.
-    """
-
-    created_at: Micros
-    request: Any64 = 0
-    last_accessed: Micros | None = None
-    access_count: From0 = 0
-    used_request: Any64 = 0
-    distilled_chars: Any64 | None = None
-    distilled_at: Micros | None = None
-    pinned: Flag = False
-    discretion: Discretion = "open"
-    kept_from: Words = ""
-    spheres: Spheres = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ImportedMemory:
     """A memory in a file.
 
     Attributes:
         id: Derived from identifiers in the file, so that importing it again finds the same memory.
         said_at: Microseconds since 1970 in UTC; `said_offset_min` is the local offset.
-        state: None unless Satchel exported the file.
     """
 
     id: Name
@@ -190,7 +163,31 @@ class ImportedMemory:
     trust: Trust
     cues: Cues = ()
     time: Time = None
-    state: AsItIs[StoredState | None] = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportedMemory(ImportedMemory):
+    """A memory in a file of Satchel's own, with its state in the exported store.
+
+    Attributes:
+        request: The number of chat requests when it was stored.
+        used_request: The number of chat requests when it was last used.
+        distilled_chars: The number of characters that were read for facts, or None.
+        pinned: Whether the user wants it in the profile.
+        discretion: Whether it may be shown unasked, with `kept_from`; and `spheres`, as the column has them.
+    """
+
+    created_at: Micros
+    request: Any64 = 0
+    last_accessed: Micros | None = None
+    access_count: From0 = 0
+    used_request: Any64 = 0
+    distilled_chars: Any64 | None = None
+    distilled_at: Micros | None = None
+    pinned: Flag = False
+    discretion: Discretion = "open"
+    kept_from: Words = ""
+    spheres: Spheres = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
