@@ -71,7 +71,8 @@ class Claims:
         finally:
             # A claim that can't be released ends with its lease.
             with anyio.CancelScope(shield=True), suppress(StorageError):
-                await self._backend.write(partial(_release, work=work, names=names, owner=self._owner))
+                release = partial(_release, work=work, names=names, owner=self._owner)
+                await self._backend.write(release, wait_s=wait_s)
 
     async def is_held(self, work: str) -> bool:
         """Whether somebody is doing a piece of this work now."""
