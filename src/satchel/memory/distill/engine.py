@@ -353,8 +353,7 @@ def _result(read: Window, outcome: Outcome, *, reason: str = "", error: str = ""
     turns = [piece.turn for piece in read.new]
     return WindowResult(
         session=read.session,
-        first_turn=turns[0],
-        last_turn=turns[-1],
+        turns=(turns[0], turns[-1]),
         outcome=outcome,
         reason=reason,
         error=error,
