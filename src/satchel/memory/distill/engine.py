@@ -324,7 +324,7 @@ class Distiller:
         return await self._capture.draft(
             fact.content,
             id="f" + digest[:16],
-            tags=_normalised(proposal.tags),
+            tags=[" ".join(tag.lower().split()) for tag in proposal.tags],
             tier=_tier_of(fact.time),
             memory_type=proposal.memory_type,
             importance=max(proposal.importance, _PROFILE_IMPORTANCE)
@@ -407,10 +407,6 @@ def _openly_said(text: str) -> str:
 def _tier_of(time: FactTime | None) -> Tier:
     """What is over within days or weeks fades soon; what comes round or lasts doesn't."""
     return "short_term" if time is not None and time.kind in ("event", "deadline", "period") else "long_term"
-
-
-def _normalised(tags: Sequence[str]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(tag for tag in (" ".join(tag.lower().split()) for tag in tags) if tag))
 
 
 def _has_no_new_number(fact: CheckedFact) -> bool:
