@@ -67,7 +67,7 @@ def test_the_doctor_fails_while_there_is_a_secret_and_takes_it_out_with_yes(run:
     found = run("memory", "doctor", "--json", environ=loose)
     assert found.code == 1
     assert found.json["secrets"] == 1
-    assert found.json["problems"] == ["1 memory contains something that looks like a secret."]
+    assert found.json["problems"] == ["1 memory has something that looks like a secret."]
     kept = run("memory", "doctor", "--fix")
     assert kept.code == 1
     assert "--yes removes them" in kept.err

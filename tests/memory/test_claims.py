@@ -14,7 +14,7 @@ from pathlib import Path
 
 import anyio
 import pytest
-from sqlalchemy import Connection, text
+from sqlalchemy import text
 
 from satchel.clock import ManualClock
 from satchel.memory import Episode, Memory
@@ -150,7 +150,7 @@ async def taken(claims: Claims) -> tuple[str, ...]:
     async with claims.take(
         "digging", lambda _, held: [piece for piece in ("a", "b") if piece not in held], name=str
     ) as found:
-        return tuple(found.pieces)
+        return tuple(found)
 
 
 @requirement("memory:claims:once")
@@ -191,23 +191,17 @@ async def test_a_claim_in_a_file_from_before_the_machine_was_started_anew_ends_a
 
 
 @requirement("memory:claims:once")
-async def test_a_claim_ends_with_the_transaction_that_writes_the_result_and_holds_if_that_fails() -> None:
+async def test_a_claim_ends_with_its_block_also_where_that_fails() -> None:
     async with Database.open(":memory:") as database:
         claims = Claims(database, database.clock)
-        async with claims.take("digging", lambda _, held: ["a"], name=str) as found:
 
-            def fail(connection: Connection) -> None:
-                found.release(connection)
+        async def dig() -> None:
+            async with claims.take("digging", lambda _, held: ["a"], name=str):
+                assert await rows(database) == 1
                 raise ValueError
 
-            with pytest.raises(ValueError, match=r"^$"):
-                await database.write(fail)
-            assert await rows(database) == 1
-            await database.write(found.release)
-            assert await rows(database) == 0
         with pytest.raises(ValueError, match=r"^$"):
-            async with claims.take("digging", lambda _, held: ["a"], name=str) as found:
-                await database.write(fail)
+            await dig()
         assert await rows(database) == 0
 
 

@@ -7,9 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from satchel.errors import UsageError
 from satchel.memory import Episode, Memory
-from satchel.memory.store.checking import MAX_CONTENT_CHARS
 from satchel.memory.text import framing
 from satchel.models.embedding import HashingEmbedder
 from tests.requirements import requirement
@@ -128,10 +126,3 @@ async def test_odd_texts_are_kept_found_shown_edited_and_forgotten(tmp_path: Pat
         assert await memory.count() == 0
     if len(text) > 3:
         assert all(kept.encode() not in file.read_bytes() for file in tmp_path.iterdir())
-
-
-async def test_what_is_longer_than_a_memory_may_be_is_refused() -> None:
-    async with Memory.open(":memory:", embedder="none", redact=False) as memory:
-        with pytest.raises(UsageError, match="at most 16,000,000 characters"):
-            await memory.add("a" * (MAX_CONTENT_CHARS + 1))
-        assert await memory.count() == 0

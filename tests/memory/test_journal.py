@@ -235,3 +235,19 @@ async def _lived_and_lost(
     async with opened(home) as memory:
         assert await exported(memory) == found
         assert (await memory.check()).problems == ()
+
+
+@requirement("promise:durable:journal")
+async def test_a_memory_with_an_odd_id_is_forgotten_in_the_journal_too(tmp_path: Path) -> None:
+    async with opened(tmp_path / "other") as memory:
+        id = await memory.add("The combination is xylophone.")
+        await memory.export_to(tmp_path / "m.jsonl")
+    lines = (tmp_path / "m.jsonl").read_text().replace(id, 'my \\"best\\" one')
+    (tmp_path / "m.jsonl").write_text(lines)
+    async with opened(tmp_path / "home") as memory:
+        assert (await memory.import_from(tmp_path / "m.jsonl")).new == 1
+        await memory.keep_up()
+        (journal,) = (tmp_path / "home" / "journal").glob("*.jsonl")
+        assert "xylophone" in journal.read_text()
+        assert (await memory.forget('my "best" one')).missing == ()
+        assert "xylophone" not in journal.read_text()

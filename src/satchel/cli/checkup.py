@@ -92,7 +92,7 @@ def _show(found: Checkup, repaired: Repaired | None) -> None:
     every = found.memories
     for name, count, of, note in (
         ("duplicates", found.duplicates, found.facts, "facts with the same words as an earlier one"),
-        ("echoes", found.echoes + found.restated, every, "contain or restate what was shown"),
+        ("echoes", found.echoes, every, "contain what was shown"),
         ("stale", found.stale, every, "shown after they had become invalid"),
         (
             "faded",

@@ -16,8 +16,9 @@ from satchel.cli.stores import with_memory
 from satchel.config import Settings
 from satchel.errors import ModelUnavailable
 from satchel.memory import DistillReport, DistillStatus, MemoryRecord, WindowResult
-from satchel.memory.distill.records import report_to_json, status_to_json
+from satchel.memory.distill.records import status_to_json
 from satchel.messages import Usage
+from satchel.plain import as_json
 from satchel.runtime.lines import counted
 
 _OUTCOMES = {
@@ -49,7 +50,7 @@ def distill(status: bool, once: bool) -> None:
         return
     # The command itself does the work of the background task.
     report, records = anyio.run(_distill, read_settings({"memory.distill": "off"}), once)
-    if not said_json(report_to_json(report)):
+    if not said_json({**as_json(report), "facts": report.facts}):
         for record in records.values():
             say(f"{record.id}  {record.content}")
         tell(_report_text(report))
@@ -79,9 +80,8 @@ class _Progress:
     def __call__(self, window: WindowResult) -> None:
         if not self._is_terminal:
             return
-        turns = f"turn {window.first_turn}"
-        if window.last_turn != window.first_turn:
-            turns = f"turns {window.first_turn} to {window.last_turn}"
+        first, last = window.turns
+        turns = f"turn {first}" if first == last else f"turns {first} to {last}"
         came = {
             "facts": f"{len(window.facts)} new, {len(window.confirmed)} known",
             "nothing": f"nothing ({window.reason or 'no reason given'})",

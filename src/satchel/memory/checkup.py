@@ -6,20 +6,26 @@ secrets and indexes that don't match the memories are defects.
 
 from __future__ import annotations
 
-import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import ColumnElement, Connection, Table, delete, exists, func, select, update
+from sqlalchemy import Connection, delete, exists, func, select, update
 
 from satchel.memory import transfer
 from satchel.memory.store import repository
 from satchel.memory.store.cues import cues_of, replace_cues
 from satchel.memory.store.filters import CheckedFilters
 from satchel.memory.store.forgetting import forget
-from satchel.memory.store.history import ChangeNote, apply_fields, find_row, write_change
+from satchel.memory.store.history import (
+    ChangeNote,
+    apply_fields,
+    find_row,
+    rewrite_changes,
+    rewritten,
+    write_change,
+)
 from satchel.memory.store.redaction import find_secrets, redact
 from satchel.memory.store.repository import among, count_up, slices
 from satchel.memory.store.tables import changes, cues, memories, metadata, tags, uses, vectors, words
@@ -46,12 +52,11 @@ class Checkup:
         facts: Those that are not episodes.
         duplicates: Facts with the same words as an earlier one; surfacing shows one of them.
         echoes: Memories with text that Satchel itself injected into a conversation.
-        restated: Facts of a model with the words of a memory that it had been shown.
         stale: Memories that were shown after they had become invalid.
         faded: Memories whose priority decayed; only search finds them.
         undated: Memories without a plausible date.
         secret_changes: History entries that do.
-        words_wrong: Memories whose words in the lexical index are not their own.
+        words_wrong: Memories whose words in the lexical index are missing, or not their own.
         vectors_missing: Memories without vectors of the embedder in use; 0 without an embedder.
         embedder_trouble: Why it is unavailable, or None.
         database: The problems of the database file.
@@ -63,13 +68,11 @@ class Checkup:
     facts: int = 0
     duplicates: int = 0
     echoes: int = 0
-    restated: int = 0
     stale: int = 0
     faded: int = 0
     undated: int = 0
     secrets: int = 0
     secret_changes: int = 0
-    words_missing: int = 0
     words_wrong: int = 0
     vectors_missing: int = 0
     embedder: str | None = None
@@ -77,7 +80,6 @@ class Checkup:
     database: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
-    echo_ids: tuple[str, ...] = ()
     secret_ids: tuple[str, ...] = ()
 
 
@@ -113,11 +115,11 @@ class Repaired:
 def checkup_to_json(found: Checkup) -> dict[str, Any]:
     """Convert a checkup to JSON data. Rates are shares of all memories, that of duplicates a share of the facts."""
     shown: dict[str, Any] = as_json(found)
-    shown["index"] = {name: shown.pop(name) for name in ("words_missing", "words_wrong", "vectors_missing")}
+    shown["index"] = {name: shown.pop(name) for name in ("words_wrong", "vectors_missing")}
     of = max(1, found.memories)
     for name, count, whole in (
         ("duplicate_rate", found.duplicates, max(1, found.facts)),
-        ("echo_rate", found.echoes + found.restated, of),
+        ("echo_rate", found.echoes, of),
         ("stale_rate", found.stale, of),
         ("undated_rate", found.undated, of),
         ("secret_rate", found.secrets, of),
@@ -133,10 +135,8 @@ class _Counts:
     counts: Counter[str] = field(default_factory=Counter)
     echo_ids: list[str] = field(default_factory=list)
     secret_ids: list[str] = field(default_factory=list)
-    missing: list[int] = field(default_factory=list)
     wrong: list[int] = field(default_factory=list)
     said_before: set[int] = field(default_factory=set)
-    shown_before: set[int] = field(default_factory=set)
 
 
 async def check(space: Space) -> Checkup:
@@ -149,13 +149,11 @@ async def check(space: Space) -> Checkup:
         stale=await space.read(_count_stale, space.now_micros()),
         secrets=len(seen.secret_ids),
         secret_changes=len(await _changes_with_secrets(space)),
-        words_missing=len(seen.missing),
         words_wrong=len(seen.wrong),
         vectors_missing=missing,
         embedder=embedder,
         embedder_trouble=trouble,
         database=(await space.backend.doctor()).problems,
-        echo_ids=tuple(seen.echo_ids),
         secret_ids=tuple(seen.secret_ids),
     )
     return _with_problems(found)
@@ -165,8 +163,7 @@ async def repair(space: Space, *, secrets: bool) -> Repaired:
     """Repair what `check` finds; see `Memory.repair`."""
     orphans = await space.backend.write(_remove_orphans)
     seen = await _check_memories(space)
-    broken = [*seen.missing, *seen.wrong]
-    for part in slices(broken):
+    for part in slices(seen.wrong):
         await space.write(_index_words, part)
     stripped = emptied = 0
     for id in seen.echo_ids:
@@ -180,10 +177,10 @@ async def repair(space: Space, *, secrets: bool) -> Repaired:
     if secrets:
         for id in seen.secret_ids:
             found = await space.write(_redact, id, at=space.now_micros())
-            redacted += found is not None
-            taken += found or ()
+            redacted += bool(found)
+            taken += found
         suspects = await _changes_with_secrets(space)
-        await space.backend.write(lambda connection: _redact_changes(connection, suspects))
+        await space.write(rewrite_changes, changes.c.id.in_(among(suspects)), redact)
         if redacted or suspects:
             await space.backend.scrub()
     embedded = 0
@@ -191,7 +188,7 @@ async def repair(space: Space, *, secrets: bool) -> Repaired:
         await space.dense.open()
         embedded = await space.dense.fill()
     return Repaired(
-        reindexed=len(broken),
+        reindexed=len(seen.wrong),
         orphans=orphans,
         stripped=stripped,
         emptied=emptied,
@@ -264,26 +261,22 @@ def _strip(connection: Connection, space: int, id: str, *, at: int) -> bool:
     return False
 
 
-def _redact(connection: Connection, space: int, id: str, *, at: int) -> list[TakenOut] | None:
+def _redact(connection: Connection, space: int, id: str, *, at: int) -> list[TakenOut]:
     """Remove the secrets from a memory. The history entry doesn't contain them, so this can't be undone."""
     row = find_row(connection, space, id)
-    content = redact(row.content)
-    quote = None if row.source_quote is None else redact(row.source_quote)
     own_cues = cues_of(connection, [row.rid]).get(row.rid, [])
-    if content == row.content and quote == row.source_quote and not any(map(find_secrets, own_cues)):
-        return None
     taken = [
         TakenOut(text=text[secret.start : secret.end], session=row.source_session, turn=row.source_turn)
         for text in (row.content, row.source_quote or "", *own_cues)
         for secret in find_secrets(text)
     ]
-    if any(map(find_secrets, own_cues)):
+    if taken:
+        apply_fields(connection, space, row, {"content": redact(row.content)})
+        quote = None if row.source_quote is None else redact(row.source_quote)
+        connection.execute(update(memories).where(memories.c.rid == row.rid).values(source_quote=quote))
         replace_cues(connection, row.rid, list(map(redact, own_cues)), changed=count_up(connection, space))
-    if content != row.content:
-        apply_fields(connection, space, row, {"content": content})
-    connection.execute(update(memories).where(memories.c.rid == row.rid).values(source_quote=quote))
-    note = ChangeNote(at=at, who="doctor", why="Secrets were removed.")
-    write_change(connection, space, "edit", id, {}, {}, note)
+        note = ChangeNote(at=at, who="doctor", why="Secrets were removed.")
+        write_change(connection, space, "edit", id, {}, {}, note)
     return taken
 
 
@@ -301,7 +294,6 @@ def _rows(connection: Connection, space: int, after: int) -> Sequence[Any]:
             memories.c.kind,
             memories.c.content,
             memories.c.source_quote,
-            memories.c.trust,
             memories.c.said_at,
             memories.c.created_at,
             joined(tags.c.tag, "\x1f").label("tagged"),
@@ -310,10 +302,8 @@ def _rows(connection: Connection, space: int, after: int) -> Sequence[Any]:
             words.c.words,
             words.c.features,
             words.c.stems,
-            uses.c.access_count,
         )
         .outerjoin(words, words.c.rid == memories.c.rid)
-        .outerjoin(uses, uses.c.rid == memories.c.rid)
         .where(memories.c.space_id == space, memories.c.rid > after)
         .order_by(memories.c.rid)
         .limit(_SLICE)
@@ -324,14 +314,11 @@ def _check_rows(rows: Sequence[Any], seen: _Counts) -> None:
     for row in rows:
         seen.counts["memories"] += 1
         tagged = row.tagged.split("\x1f") if row.tagged else []
-        same = hash(" ".join(lexicon.words_of(row.content)))
         if row.kind != "episode":
+            same = hash(" ".join(lexicon.words_of(row.content)))
             seen.counts["facts"] += 1
             seen.counts["duplicates"] += same in seen.said_before
-            seen.counts["restated"] += row.trust == "agent" and same in seen.shown_before
             seen.said_before.add(same)
-        if row.access_count:
-            seen.shown_before.add(same)
         seen.counts["undated"] += (
             transfer.UNDATED in tagged
             or row.said_at < _EARLIEST
@@ -342,9 +329,6 @@ def _check_rows(rows: Sequence[Any], seen: _Counts) -> None:
             seen.echo_ids.append(row.id)
         if any(find_secrets(text) for text in (row.content, row.source_quote, row.cued) if text):
             seen.secret_ids.append(row.id)
-        if row.version is None:
-            seen.missing.append(row.rid)
-            continue
         read = lexicon.read_text(row.content, tagged)
         expected = (lexicon.VERSION, read.words, read.features, read.to_bytes())
         if (row.version, row.words, row.features, row.stems) != expected:
@@ -352,11 +336,7 @@ def _check_rows(rows: Sequence[Any], seen: _Counts) -> None:
 
 
 def _with_secrets(rows: Sequence[Any]) -> list[int]:
-    return [
-        row.id
-        for row in rows
-        if redact(row.why) != row.why or any(_redacted_json(text) != text for text in (row.before, row.after))
-    ]
+    return [row.id for row in rows if rewritten(row, redact)]
 
 
 def _count_stale(connection: Connection, space: int, now: int) -> int:
@@ -374,68 +354,46 @@ def _count_stale(connection: Connection, space: int, now: int) -> int:
     )
 
 
-def _orphans() -> Iterator[tuple[Table, ColumnElement[bool]]]:
-    """The tables of what is made of memories, each with the condition for rows without their memory. Other programs or
-    a damaged file cause such rows; `Database.doctor` reports them.
+def _remove_orphans(connection: Connection) -> int:
+    """Delete rows of what is made of memories without their memory. Other programs or a damaged file cause such rows;
+    `Database.doctor` reports them.
     """
+    removed = 0
     for table in metadata.sorted_tables:
         for key in table.foreign_key_constraints:
             if key.referred_table in (memories, vectors):
                 own = (part.parent == part.column for part in key.elements)
-                yield table, ~exists().where(*own).correlate(table)
-
-
-def _remove_orphans(connection: Connection) -> int:
-    return sum(connection.execute(delete(table).where(where)).rowcount for table, where in _orphans())
+                removed += connection.execute(
+                    delete(table).where(~exists().where(*own).correlate(table))
+                ).rowcount
+    return removed
 
 
 def _index_words(connection: Connection, space: int, rids: Sequence[int]) -> None:
     repository.index_words(connection, rids, count_up(connection, space))
 
 
-def _redacted_json(text: str) -> str:
-    def clean(value: Any) -> Any:
-        if isinstance(value, str):
-            return redact(value)
-        if isinstance(value, dict):
-            return {key: clean(inner) for key, inner in value.items()}
-        return [clean(inner) for inner in value] if isinstance(value, list) else value
-
-    return json.dumps(clean(json.loads(text)), ensure_ascii=False)
-
-
-def _redact_changes(connection: Connection, ids: Sequence[int]) -> None:
-    for row in connection.execute(select(changes).where(changes.c.id.in_(among(ids)))).all():
-        connection.execute(
-            update(changes)
-            .where(changes.c.id == row.id)
-            .values(why=redact(row.why), before=_redacted_json(row.before), after=_redacted_json(row.after))
-        )
-
-
 def _with_problems(found: Checkup) -> Checkup:
-    problems = list(found.database)
-    for count, one, many, rest in (
-        (
-            found.echoes,
-            "memory contains",
-            "memories contain",
-            "text that Satchel itself injected into a conversation",
+    secret = "something that looks like a secret"
+    problems = [
+        *found.database,
+        *(
+            f"{counted(count, one, many)} {what}."
+            for count, one, many, what in (
+                (
+                    found.echoes,
+                    "memory has",
+                    "memories have",
+                    "text that Satchel itself put into a conversation",
+                ),
+                (found.secrets, "memory has", "memories have", secret),
+                (found.secret_changes, "history entry has", "history entries have", secret),
+                (found.words_wrong, "memory has", "memories have", "other words in the lexical index"),
+            )
+            if count
         ),
-        (found.secrets, "memory contains", "memories contain", "something that looks like a secret"),
-        (
-            found.secret_changes,
-            "history entry contains",
-            "history entries contain",
-            "something that looks like a secret",
-        ),
-        (found.words_missing, "memory is", "memories are", "not in the lexical index"),
-        (found.words_wrong, "memory has", "memories have", "wrong words in the lexical index"),
-    ):
-        if count:
-            problems.append(f"{counted(count, one, many)} {rest}.")
-    if found.embedder_trouble is not None:
-        problems.append(found.embedder_trouble)
+        *([] if found.embedder_trouble is None else [found.embedder_trouble]),
+    ]
     notes = []
     if found.vectors_missing:
         have = counted(found.vectors_missing, "memory has no vector", "memories have no vectors")

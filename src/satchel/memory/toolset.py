@@ -388,12 +388,8 @@ class MemoryTools:
             hits = tuple(hit for hit in hits if is_granted(hit.memory.spheres, self._granted))
             if not hits:
                 return ToolResult(text="Nothing was found, and nothing was removed.", data=[])
-            return ToolResult(
-                text="Nothing was removed yet. To remove some of these, call this again with their ids.\n"
-                + _lines(hits, input["query"]),
-                data=[hit_to_json(hit) for hit in hits],
-                untrusted=any(hit.memory.trust == "outside" for hit in hits),
-            )
+            text = "Nothing was removed yet. To remove some of these, call this again with their ids.\n"
+            return self._found(text + _lines(hits, input["query"]), hits, [hit_to_json(hit) for hit in hits])
         receipt = await self._forget(ids)
         gone = [forgotten.id for forgotten in receipt.forgotten]
         parts = [f"Removed for good: {', '.join(gone)}." if gone else "Nothing was removed."]

@@ -55,10 +55,8 @@ class Upkeep:
         self._wake = anyio.Event()
         self._caught_up = -1
         self._all_read = 0  # The number of the change up to which nothing is unread.
-        self._read_down = (
-            0,
-            0,
-        )  # The newest change when reading began at the newest memory, and the last rid read.
+        # The newest change when reading began at the newest memory, and the last rid read.
+        self._read_down = (0, 0)
         self._reading = anyio.Lock(fast_acquire=True)
 
     def stored(self) -> None:

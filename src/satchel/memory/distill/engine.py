@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, 
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import anyio
 
@@ -68,10 +68,6 @@ _WRITING_S = 2.0
 """How long a call that is cancelled may take to write what it cost."""
 
 
-class _Search(Protocol):
-    async def __call__(self, query: str, *, limit: int, kind: Literal["fact"]) -> Sequence[Hit]: ...
-
-
 @dataclass(slots=True, kw_only=True)
 class DistillRun:
     """The options of one run, see `Memory.distill`, and its results so far."""
@@ -96,7 +92,9 @@ class DistillRun:
 class Distiller:
     """Extracts facts from the episodes of one space."""
 
-    def __init__(self, space: Space, capture: Capture, search: _Search, page: Pages) -> None:
+    def __init__(
+        self, space: Space, capture: Capture, search: Callable[..., Awaitable[Sequence[Hit]]], page: Pages
+    ) -> None:
         """Nothing is read before `run`."""
         self._space = space
         self._capture = capture
@@ -157,7 +155,7 @@ class Distiller:
 
         while not run.stopped:
             async with self._space.claims.take("distill", find, name=self._claim_name) as taken:
-                windows = [window for episodes in taken.pieces for window in windows_of(episodes)]
+                windows = [window for episodes in taken for window in windows_of(episodes)]
                 if not windows:
                     return
                 for window in windows:
@@ -326,7 +324,7 @@ class Distiller:
         return await self._capture.draft(
             fact.content,
             id="f" + digest[:16],
-            tags=_normalised(proposal.tags),
+            tags=[" ".join(tag.lower().split()) for tag in proposal.tags],
             tier=_tier_of(fact.time),
             memory_type=proposal.memory_type,
             importance=max(proposal.importance, _PROFILE_IMPORTANCE)
@@ -355,8 +353,7 @@ def _result(read: Window, outcome: Outcome, *, reason: str = "", error: str = ""
     turns = [piece.turn for piece in read.new]
     return WindowResult(
         session=read.session,
-        first_turn=turns[0],
-        last_turn=turns[-1],
+        turns=(turns[0], turns[-1]),
         outcome=outcome,
         reason=reason,
         error=error,
@@ -410,10 +407,6 @@ def _openly_said(text: str) -> str:
 def _tier_of(time: FactTime | None) -> Tier:
     """What is over within days or weeks fades soon; what comes round or lasts doesn't."""
     return "short_term" if time is not None and time.kind in ("event", "deadline", "period") else "long_term"
-
-
-def _normalised(tags: Sequence[str]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(tag for tag in (" ".join(tag.lower().split()) for tag in tags) if tag))
 
 
 def _has_no_new_number(fact: CheckedFact) -> bool:

@@ -256,8 +256,7 @@ def write_window(
 def write_worth(connection: Connection, space: int, window: Window, *, gate: str, at: int) -> None:
     """Keep the gate's verdict that a window is worth reading, so that nobody asks again if reading it fails."""
     there = _read_positions(connection, space, [piece.rid for piece in window.new])
-    rows = [{"rid": rid, "chars": 0, "distilled_at": at, "worth_by": gate} for rid in there]
-    _write_read(connection, rows, {"worth_by": gate})
+    _write_read(connection, there, at, worth_by=gate)
 
 
 def write_outcome(
@@ -303,19 +302,18 @@ def _read_positions(connection: Connection, space: int, rids: Sequence[int]) -> 
 
 
 def _mark_as_read(connection: Connection, pieces: Sequence[EpisodePart], at: int) -> None:
-    ends = {piece.rid: piece.end for piece in pieces}
     # The gate judges the rest of a long one by itself.
-    rows = [{"rid": rid, "chars": end, "distilled_at": at, "worth_by": ""} for rid, end in ends.items()]
-    new = insert(distilled).excluded
-    columns = {"chars": new.chars, "distilled_at": new.distilled_at, "worth_by": new.worth_by}
-    _write_read(connection, rows, columns)
+    _write_read(connection, {piece.rid: piece.end for piece in pieces}, at, worth_by="")
 
 
-def _write_read(connection: Connection, rows: Sequence[Mapping[str, Any]], new: Mapping[str, Any]) -> None:
-    """Write how far episodes were read; of those that have a row, only the `new` columns."""
+def _write_read(connection: Connection, ends: Mapping[int, int], at: int, *, worth_by: str) -> None:
+    """Write how far episodes were read, and which gate found the rest worth it."""
+    columns = ("chars", "distilled_at", "worth_by")
+    rows = [{"rid": rid} | dict(zip(columns, (end, at, worth_by), strict=True)) for rid, end in ends.items()]
     if rows:
-        statement = insert(distilled).on_conflict_do_update(index_elements=["rid"], set_=new)
-        connection.execute(statement, rows)
+        new = insert(distilled)
+        set_ = {name: new.excluded[name] for name in columns}
+        connection.execute(new.on_conflict_do_update(index_elements=["rid"], set_=set_), rows)
 
 
 def _confirm(

@@ -20,7 +20,7 @@ class WindowResult:
     """The result of one window of a conversation.
 
     Attributes:
-        session: The conversation; the window covers turns `first_turn` to `last_turn`.
+        session: The conversation; `turns` are the first and the last one of the window.
         reason: Why the small model judged it worth remembering or not. It is not stored.
         facts: The ids of new facts.
         confirmed: The ids of known facts that got this window as a further source.
@@ -29,8 +29,7 @@ class WindowResult:
     """
 
     session: str
-    first_turn: int
-    last_turn: int
+    turns: tuple[int, int]
     outcome: Outcome
     reason: str = ""
     facts: tuple[str, ...] = ()
@@ -85,14 +84,6 @@ class DistillStatus:
     def usage(self) -> Usage:
         """The total of all calls."""
         return sum((row.usage for row in self.spent), Usage())
-
-
-def report_to_json(report: DistillReport) -> dict[str, Any]:
-    """Convert a report to JSON data."""
-    shown: dict[str, Any] = as_json(report)
-    for window in shown["windows"]:
-        window["turns"] = [window.pop("first_turn"), window.pop("last_turn")]
-    return {**shown, "facts": list(report.facts), "usage": as_json(report.usage)}
 
 
 def status_to_json(status: DistillStatus) -> dict[str, Any]:

@@ -22,7 +22,6 @@ from satchel.memory.find.candidates.tokens import pack
 from satchel.memory.find.candidates.vector_rows import Embedded, Share, Vectorless
 from satchel.memory.find.question import AskedWith
 from satchel.memory.find.relevance import RelevanceGate, examples, examples_hash
-from satchel.memory.store.claims import Taken
 from satchel.memory.store.micros import to_micros
 from satchel.memory.text.passages import passages
 from satchel.models.port import Embedder, EmbedRole, TokenEmbedder
@@ -299,10 +298,10 @@ class DenseArm:
                 break
             most = step if limit is None else min(step, limit - done)
             async with self._filling, self._taken(wanted, most, of_cues=of_cues) as taken:
-                if taken.pieces and not await self._fill_batch(taken, of_cues=of_cues):
+                if taken and not await self._fill_batch(taken, of_cues=of_cues):
                     break
-            if taken.pieces:
-                done, waited_s = done + len(taken.pieces), 0.0
+            if taken:
+                done, waited_s = done + len(taken), 0.0
                 if wanted.progress is not None:
                     wanted.progress(done)
             elif (
@@ -341,14 +340,14 @@ class DenseArm:
         return f"embed {'cues ' if of_cues else ''}{self.model}"
 
     @asynccontextmanager
-    async def _taken(self, wanted: Fill, most: int, *, of_cues: bool) -> AsyncIterator[Taken[Vectorless]]:
+    async def _taken(self, wanted: Fill, most: int, *, of_cues: bool) -> AsyncIterator[Sequence[Vectorless]]:
         """Claim memories without vectors, or with cues that have none, so that no other process embeds them too."""
         if self.model is None:
             # The first answer tells the dimension, which the model's record needs.
             await self._embed(["dimension"], "document", with_tokens=False)
         model = self.model
         if model is None:
-            yield Taken()
+            yield ()
             return
         space = None if wanted.everywhere else self._space
 
@@ -371,8 +370,7 @@ class DenseArm:
         ) as taken:
             yield taken
 
-    async def _fill_batch(self, taken: Taken[Vectorless], *, of_cues: bool) -> bool:
-        pending = taken.pieces
+    async def _fill_batch(self, pending: Sequence[Vectorless], *, of_cues: bool) -> bool:
         # Without the bars between cells: they are a third of a table's tokens, and say nothing.
         cut = [
             list(memory.texts)
@@ -400,7 +398,6 @@ class DenseArm:
             at = end
 
         def write(connection: Connection) -> bool:
-            taken.release(connection)
             instead_of = None if of_cues else self._share.instead_of
             return vector_rows.write_vectors(connection, model, made, of_cues=of_cues, instead_of=instead_of)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping
 from datetime import date, datetime
 from functools import partial
@@ -94,9 +93,6 @@ def refuse_unknown(given: Mapping[str, object], fields: type, what: str) -> None
         raise TypeError(f"There is no {what} {min(unknown)!r}.")
 
 
-_UNPRINTABLE = re.compile("[\x00\ud800-\udfff]")
-
-
 def moment_of(moment: Moment) -> datetime:
     """A time in any of its forms."""
     if isinstance(moment, datetime):
@@ -113,18 +109,8 @@ def printable(text: str) -> str:
     """The text as UTF-8 can hold it and SQLite can compare it: no NUL, no lone surrogate."""
     if not isinstance(text, str):
         raise UsageError(f"Memory keeps text, and this is a {type(text).__name__}: {text!r:.100}")
-    return text if _is_printable(text) else _UNPRINTABLE.sub("\ufffd", text)
-
-
-def _is_printable(text: str) -> bool:
-    """Ten times as fast as the expression: 15 MB would hold up everything else for a quarter of a second."""
-    if "\x00" in text:
-        return False
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+    whole = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return whole.replace("\0", "\ufffd")
 
 
 def clean(name: str, what: str) -> str:

@@ -7,8 +7,8 @@ import os
 import secrets
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Generic, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import anyio
 from sqlalchemy import Connection, bindparam, delete, insert, select, update
@@ -26,24 +26,10 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_LEASE_S: Final = 60.0
+_LEASE_MICROS: Final = 60_000_000
 """How long a claim holds that nobody renews. It matters for processes in other containers; one that died here is
 recognised at once."""
 _RENEWED_EVERY_S: Final = 15.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Taken(Generic[T]):
-    """Pieces of work that were claimed.
-
-    Attributes:
-        pieces: What is to be done; empty if there is nothing.
-        release: Ends the claim in a transaction, together with what was made of the pieces. Otherwise the claim ends
-            with the block.
-    """
-
-    pieces: Sequence[T] = ()
-    release: Callable[[Connection], None] = lambda _: None
 
 
 class Claims:
@@ -67,7 +53,7 @@ class Claims:
         *,
         name: Callable[[T], str],
         wait_s: float | None = None,
-    ) -> AsyncIterator[Taken[T]]:
+    ) -> AsyncIterator[Sequence[T]]:
         """Take pieces of work for the time of an `async with` block; none if there is nothing left to take.
 
         `find` returns pieces that are to be done, given the names of those that somebody is doing. `name` names a
@@ -75,30 +61,22 @@ class Claims:
         """
         pieces = await self._claim(work, find, name, wait_s)
         if not pieces:
-            yield Taken()
+            yield ()
             return
         names = [name(piece) for piece in pieces]
-        released = done = False
-
-        def release(connection: Connection) -> None:
-            nonlocal released
-            _release(connection, work, names, owner=self._owner)
-            released = True
-
         try:
             async with background_tasks() as group:
                 group.start_soon(self._keep, work, names)
-                yield Taken(pieces=pieces, release=release)
-                done = True
+                yield pieces
         finally:
-            if not (done and released):
-                # A claim that can't be released ends with its lease.
-                with anyio.CancelScope(shield=True), suppress(StorageError):
-                    await self._backend.write(release)
+            # A claim that can't be released ends with its lease.
+            with anyio.CancelScope(shield=True), suppress(StorageError):
+                release = partial(_release, work=work, names=names, owner=self._owner)
+                await self._backend.write(release, wait_s=wait_s)
 
     async def is_held(self, work: str) -> bool:
         """Whether somebody is doing a piece of this work now."""
-        return bool(await self._backend.read(lambda connection: self._held(connection, work, self._micros())))
+        return bool(await self._backend.read(lambda connection: self._held(connection, work)))
 
     async def _claim(
         self,
@@ -107,43 +85,33 @@ class Claims:
         name: Callable[[T], str],
         wait_s: float | None,
     ) -> Sequence[T]:
-        def look(connection: Connection) -> Sequence[T]:
-            return find(connection, self._held(connection, work, self._micros()))
-
         def claim(connection: Connection) -> Sequence[T]:
-            now = self._micros()
-            held = self._held(connection, work, now)
-            pieces = find(connection, held)
+            pieces = find(connection, self._held(connection, work))
             names = [name(piece) for piece in pieces]
             _release(connection, work, names)  # Those of the dead.
             if names:
-                until = now + round(_LEASE_S * 1_000_000)
-                row = {"work": work, "owner": self._owner, "until": until}
+                row = {"work": work, "owner": self._owner, "until": self._lease_end()}
                 _CLAIM.run_all(connection, [{**row, "piece": piece} for piece in names])
             return pieces
 
         # Most of the time there is nothing to do, and then nothing is written.
-        if not await self._backend.read(look):
+        if not await self._backend.read(lambda connection: find(connection, self._held(connection, work))):
             return ()
         return await self._backend.write(claim, wait_s=wait_s)
 
     async def _keep(self, work: str, names: Sequence[str]) -> None:
+        own = update(claims).where(claims.c.work == work, claims.c.owner == self._owner)
+        named = own.where(claims.c.piece.in_(among(names)))
         while True:
             await anyio.sleep(_RENEWED_EVERY_S)
-            until = self._micros() + round(_LEASE_S * 1_000_000)
-
-            def renew(connection: Connection, until: int = until) -> None:
-                own = (claims.c.work == work) & (claims.c.owner == self._owner)
-                connection.execute(
-                    update(claims).where(own, claims.c.piece.in_(among(names))).values(until=until)
-                )
-
+            renewed = named.values(until=self._lease_end())
             with suppress(StorageError):
-                await self._backend.write(renew)
+                await self._backend.write(partial(Connection.execute, statement=renewed))
 
-    def _held(self, connection: Connection, work: str, now: int) -> frozenset[str]:
+    def _held(self, connection: Connection, work: str) -> frozenset[str]:
+        now = self._micros()
         # A lease that ends later than any lease can was given before the clock was set back.
-        latest = now + 2 * round(_LEASE_S * 1_000_000)
+        latest = now + 2 * _LEASE_MICROS
         rows = _HELD.run(connection, {"work": work, "now": now, "latest": latest})
         dead = {owner for owner in {owner for _, owner in rows} if self._is_dead(owner)}
         return frozenset(piece for piece, owner in rows if owner not in dead)
@@ -156,6 +124,9 @@ class Claims:
         if place == machine_name():
             return has_ended(int(pid))
         return not self._backend.is_on_server and is_of_earlier_start(place)
+
+    def _lease_end(self) -> int:
+        return self._micros() + _LEASE_MICROS
 
     def _micros(self) -> int:
         return to_micros(self._clock.now())

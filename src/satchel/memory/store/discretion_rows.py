@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, time, timedelta
 from typing import Any, TypeAlias
 
@@ -161,20 +161,11 @@ def obey(
     for (session, turn), one in turns.items():
         if one.discretion == "open":
             continue
-        held += _hold_back(
-            connection,
-            space,
-            one.rids,
-            one.discretion,
-            one.why,
-            one.open_part,
-            at=drafts[0][0]["created_at"],
-        )
+        held += _hold_back(connection, space, one, at=drafts[0][0]["created_at"])
         # What stands in the same batch and came before the wish.
         for change, (row, wish) in zip(instead, drafts, strict=True):
             if (row["source_session"], row["source_turn"]) == (session, turn):
-                quote = row.get("source_quote")
-                if quote and quote in one.open_part:
+                if one.is_open(row.get("source_quote")):
                     continue  # It was said after the wish, which is not about it.
                 own: Discretion = change.get("discretion") or row.get("discretion") or "open"
                 change["discretion"] = stricter(own, one.discretion)
@@ -207,9 +198,7 @@ class _Turn:
                     row.discretion, turn if not row.kept_from.startswith(AS_ASKED) else row.kept_from
                 )
                 self.open_part = _open_part(row)
-        self.rids = [
-            row.rid for row in rows if not row.source_quote or row.source_quote not in self.open_part
-        ]
+        self.rids = [row.rid for row in rows if not self.is_open(row.source_quote)]
         earlier = max((number for name, number in others if name == session and number < turn), default=-1)
         before = _BEFORE.named(connection, {"space": space, "session": session, "turn": turn})
         stored = before[0].source_turn if before else -1
@@ -222,6 +211,10 @@ class _Turn:
             self.is_guests = others[session, earlier].is_guests
         else:
             self.is_guests = bool(before) and before[0].speaker == GUEST
+
+    def is_open(self, quote: str | None) -> bool:
+        """Whether a quote was said after the wish, which is not about it."""
+        return bool(quote and quote in self.open_part)
 
     def take(self, row: Mapping[str, Any], wish: DiscretionWish | None) -> dict[str, Any]:
         """What becomes of a memory that was said in this turn."""
@@ -287,33 +280,24 @@ def _said_then(
     return []
 
 
-def _hold_back(
-    connection: Connection,
-    space: int,
-    rids: Collection[int],
-    discretion: Discretion,
-    why: str,
-    open_part: str,
-    *,
-    at: int,
-) -> list[int]:
-    """Hold memories back, and the facts that were drawn from them, unless they are held back as much, or rest on
-    `open_part`. The history and the journal have it like a change by the user.
+def _hold_back(connection: Connection, space: int, turn: _Turn, *, at: int) -> list[int]:
+    """Hold the memories of a turn back, and the facts that were drawn from them, unless they are held back as much, or
+    rest on its open part. The history and the journal have it like a change by the user.
     """
     facts = connection.execute(
         select(memories.c.rid, memories.c.source_quote)
         .select_from(edges)
         .join(memories, memories.c.rid == edges.c.source_rid)
-        .where(edges.c.relation == "derived_from", edges.c.target_rid.in_(list(rids)))
+        .where(edges.c.relation == "derived_from", edges.c.target_rid.in_(turn.rids))
     )
-    wanted = {*rids, *(row.rid for row in facts if not row.source_quote or row.source_quote not in open_part)}
-    less = ("open",) if discretion == "confidential" else ("open", "confidential")
+    wanted = {*turn.rids, *(row.rid for row in facts if not turn.is_open(row.source_quote))}
+    less = ("open",) if turn.discretion == "confidential" else ("open", "confidential")
     found = connection.execute(
         select(memories.c.rid, memories.c.id, memories.c.discretion, memories.c.kept_from).where(
             memories.c.rid.in_(wanted), memories.c.discretion.in_(less)
         )
     ).all()
-    after = {"discretion": discretion, "kept_from": why}
+    after = {"discretion": turn.discretion, "kept_from": turn.why}
     for row in found:
         connection.execute(update(memories).where(memories.c.rid == row.rid).values(**after))
         before = {"discretion": row.discretion, "kept_from": row.kept_from}
@@ -324,7 +308,7 @@ def _hold_back(
                 action="edit",
                 at=at,
                 who="user",
-                why=why,
+                why=turn.why,
                 before=json.dumps(before, ensure_ascii=False),
                 after=json.dumps(after, ensure_ascii=False),
             )

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from sqlalchemy import ColumnElement, Connection, delete, func, insert, or_, select, update
@@ -23,6 +24,7 @@ from satchel.memory.store.history import (
     earlier_contents,
     find_row,
     put_edge,
+    rewrite_changes,
     write_change,
 )
 from satchel.memory.store.micros import to_micros
@@ -292,17 +294,17 @@ def _replace_echoes(
     if not owners:
         return [], []
     telling = {form for form in owners if len(form) > _LONG_CHARS or estimate_tokens(form) >= _TELLING_TOKENS}
-    replace, replace_shown = _replacer(telling), _replacer(owners, parts=True)
+    plain, shown = Finder(telling), Finder(owners, parts=True)
     echoes: list[str] = []
     still_said: list[str] = []
     rows = {row.rid: row for row in _candidates(connection, space, going.rows, telling, shown_in, odd)}
     for row in rows.values():
-        was_shown = row.trust == "agent" and row.source_session in shown_in
-        content, found = (replace_shown if was_shown else replace)(row.content)
+        finder = shown if row.trust == "agent" and row.source_session in shown_in else plain
+        content, _, found = finder.subn(row.content, FORGOTTEN)
         if content == row.content or row.rid in going.rows:
             continue
         bases = [base for base in _bases_of(connection, row.rid) if base.rid not in going.rows]
-        borne_out = any(replace(base.content)[1] for base in bases)
+        borne_out = any(plain.finds(base.content) for base in bases)
         if (
             borne_out
             or (row.trust == "user" and row.kind == "episode")
@@ -313,24 +315,17 @@ def _replace_echoes(
             whole = find_row(connection, space, row.id)
             apply_fields(connection, space, whole, {"content": content})
             cues.replace_cues(connection, row.rid, (), changed=changed)
-            _redact_changes(connection, space, row.id, replace_shown if was_shown else replace)
+            rewrite_changes(connection, space, changes.c.memory_id == row.id, partial(_without, finder))
             echoes.append(row.id)
         else:
             because = going.rows[owners.get(found, next(iter(owners.values())))].id
             going.add(find_row(connection, space, row.id), because)
-    cues.drop_cues_with(connection, space, telling, lambda text: bool(replace(text)[1]), changed=changed)
+    cues.drop_cues_with(connection, space, telling, plain.finds, changed=changed)
     return [id for id in echoes if id not in {row.id for row in going.rows.values()}], still_said
 
 
-def _replacer(needles: Collection[str], *, parts: bool = False) -> Callable[[str], tuple[str, str]]:
-    """A function that gives a text without the needles, and the first needle that stood in it whole, or ""."""
-    finder = Finder(needles, parts=parts)
-
-    def replace(text: str) -> tuple[str, str]:
-        text, _, first = finder.subn(text, FORGOTTEN)
-        return text, first
-
-    return replace
+def _without(finder: Finder, text: str) -> str:
+    return finder.subn(text, FORGOTTEN)[0]
 
 
 def _candidates(
@@ -380,24 +375,6 @@ def _bases_of(connection: Connection, rid: int) -> list[Any]:
             .order_by(memories.c.rid)
         )
     )
-
-
-def _redact_changes(
-    connection: Connection, space: int, id: str, replace: Callable[[str], tuple[str, str]]
-) -> None:
-    rows = connection.execute(
-        select(changes.c.id, changes.c.why, changes.c.before, changes.c.after).where(
-            changes.c.space_id == space, changes.c.memory_id == id
-        )
-    ).all()
-    for row in rows:
-        values: dict[str, str] = {"why": replace(row.why)[0]}
-        for name in ("before", "after"):
-            fields = json.loads(getattr(row, name))
-            if isinstance(fields.get("content"), str):
-                fields["content"] = replace(fields["content"])[0]
-            values[name] = json.dumps(fields, ensure_ascii=False)
-        connection.execute(update(changes).where(changes.c.id == row.id).values(**values))
 
 
 # ---- Facts that stay

@@ -7,13 +7,13 @@ including the texts in them; a single entry with a keyed hash records that it wa
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, delete, insert, or_, select, update
+from sqlalchemy import ColumnElement, Connection, bindparam, delete, insert, or_, select, update
 
 from satchel.errors import NotFound, UsageError
 from satchel.memory.records import Forgotten, MemoryRecord
@@ -408,6 +408,31 @@ def as_written(
         return replace(record, **{**fields, "tags": tuple(fields.get("tags", record.tags))})
 
     return [then(record) for record in records]
+
+
+def rewritten(change: Any, clean: Callable[[str], str]) -> dict[str, str]:
+    """The columns of a change in whose texts `clean` changes something, as they are then."""
+
+    def cleaned(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: cleaned(inner) for key, inner in value.items()}
+        if isinstance(value, list):
+            return [cleaned(inner) for inner in value]
+        return clean(value) if isinstance(value, str) else value
+
+    found = {"why": clean(change.why)}
+    for name in ("before", "after"):
+        found[name] = json.dumps(cleaned(json.loads(getattr(change, name))), ensure_ascii=False)
+    return {name: text for name, text in found.items() if text != getattr(change, name)}
+
+
+def rewrite_changes(
+    connection: Connection, space: int, which: ColumnElement[bool], clean: Callable[[str], str]
+) -> None:
+    """Have changes say only what `clean` leaves of their texts."""
+    for row in connection.execute(select(changes).where(changes.c.space_id == space, which)).all():
+        if columns := rewritten(row, clean):
+            connection.execute(update(changes).where(changes.c.id == row.id).values(**columns))
 
 
 def drop_changes(

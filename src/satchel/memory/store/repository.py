@@ -72,14 +72,15 @@ def content_hash(content: str) -> str:
     return hashlib.sha256(content.encode()).hexdigest()
 
 
-def _digest(*parts: object) -> str:
+def digest_of(*parts: object, size: int = 16) -> str:
+    """A hash of some names, which tells them apart wherever they end."""
     text = "".join(f"{len(str(part))}:{part};" for part in parts)
-    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+    return hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=size).hexdigest()
 
 
 def place_hash(session: str, turn: int, position: int) -> str:
     """The hash of a place in a conversation, for tombstones and for the ids of episodes."""
-    return _digest("place", session, turn, position)
+    return digest_of("place", session, turn, position)
 
 
 def words_hash(hasher: WordHasher, row: Mapping[str, Any]) -> str | None:
@@ -223,22 +224,20 @@ def insert_drafts(
     if new:
         ((changed, request),) = _COUNT_UP.run(connection, {"space": space})
         common = {"space_id": space, "changed": changed, "request": request}
-        rids: list[int] = []
+        written: list[tuple[int, MemoryDraft]] = []
         instead, held = discretion_rows.obey(connection, space, [(one.row, one.wish) for one in new])
         if held:
             mark_changed(connection, held, changed)
         for draft, other in zip(new, instead, strict=True):
             row = {**_UNSAID, **draft.row, **other, "id": draft.id, **common}
             ((rid,),) = _INSERT_MEMORY.run(connection, row)
-            rids.append(rid)
-        _INSERT_WORDS.run_all(
-            connection, [_words_row(rid, draft.words) for rid, draft in zip(rids, new, strict=True)]
-        )
+            written.append((rid, draft))
+        _INSERT_WORDS.run_all(connection, [_words_row(rid, draft.words) for rid, draft in written])
         _INSERT_TAG.run_all(
             connection,
             [
                 {"rid": rid, "tag": tag, "position": position}
-                for rid, draft in zip(rids, new, strict=True)
+                for rid, draft in written
                 for position, tag in enumerate(draft.tags)
             ],
         )
@@ -246,7 +245,7 @@ def insert_drafts(
             connection,
             [
                 {"rid": rid, "place": place, "cue": cue}
-                for rid, draft in zip(rids, new, strict=True)
+                for rid, draft in written
                 for place, cue in enumerate(draft.cues)
             ],
         )

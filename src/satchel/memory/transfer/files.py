@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import codecs
 import io
+import json
 import os
 import stat
 from collections.abc import Callable, Iterator, Mapping
@@ -41,10 +42,6 @@ _HIDDEN = ("node_modules", "__pycache__")
 _OpenArchive: TypeAlias = "Callable[[Path], ZipFile]"
 
 
-class UnpackLimitExceeded(Exception):
-    """A file in an archive unpacks to far more than is plausible."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceFile:
     """A file to import.
@@ -71,27 +68,8 @@ class SourceFile:
     def open(self) -> Iterator[BinaryIO]:
         """Open it as UTF-8; UTF-16 and UTF-32 are detected and converted."""
         with self.opened() as raw:
-            head = raw.peek(4)[:4]
-            encoding = _utf_16_or_32(head)
-            if encoding is not None:
-                yield io.BufferedReader(_Recoded(raw, encoding), 1 << 20)
-            else:
-                if head.startswith(codecs.BOM_UTF8):
-                    raw.read(len(codecs.BOM_UTF8))
-                yield raw
-
-
-def _utf_16_or_32(head: bytes) -> str | None:
-    """The encoding that a byte order mark or NUL bytes in the first four bytes show; None for all others."""
-    if head.startswith((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)):
-        return "utf-32"
-    if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        return "utf-16"
-    if len(head) == 4 and head[1] == head[3] == 0 and head[0] and head[2]:
-        return "utf-16-le"
-    if len(head) == 4 and head[0] == head[2] == 0 and head[1] and head[3]:
-        return "utf-16-be"
-    return None
+            encoding = json.detect_encoding(raw.peek(4)[:4])
+            yield raw if encoding == "utf-8" else io.BufferedReader(_Recoded(raw, encoding), 1 << 20)
 
 
 class _Recoded(io.RawIOBase):
@@ -115,7 +93,7 @@ class _Recoded(io.RawIOBase):
 
 
 class _Guarded(io.RawIOBase):
-    """A file in an archive that raises `UnpackLimitExceeded` when it unpacks to more than is plausible."""
+    """A file in an archive that raises `OSError` when it unpacks to more than is plausible."""
 
     def __init__(self, raw: IO[bytes], packed: int) -> None:
         self._raw, self._packed, self._read = raw, max(1, packed), 0
@@ -130,7 +108,7 @@ class _Guarded(io.RawIOBase):
         if self._read > _MAX_UNPACKED or (
             self._read > _RATIO_APPLIES_FROM and self._read / self._packed > _MAX_RATIO
         ):
-            raise UnpackLimitExceeded
+            raise OSError("it unpacks to far more than is plausible")
         room[: len(found)] = found
         return len(found)
 
@@ -262,7 +240,7 @@ def _members(path: Path, name: str, open_archive: _OpenArchive) -> Iterator[Sour
         try:
             with opened(one) as stream:
                 return stream.read()
-        except (zipfile.BadZipFile, UnpackLimitExceeded, zlib.error, RuntimeError, EOFError) as error:
+        except (zipfile.BadZipFile, zlib.error, RuntimeError, EOFError) as error:
             raise OSError(str(error)) from error
 
     @cache

@@ -46,9 +46,10 @@ from satchel.memory.text import lexicon
 from satchel.memory.text.block import strip_injected
 from satchel.memory.text.discretion import is_wishing, wish_of
 from satchel.memory.text.hashing import WordHasher
-from satchel.memory.transfer.files import SourceFile, UnpackLimitExceeded, find_files
+from satchel.memory.transfer.files import SourceFile, find_files
 from satchel.memory.transfer.formats import NamedReader, format_of, formats, may_be
 from satchel.memory.transfer.parts import (
+    ExportedMemory,
     ForgottenWords,
     Header,
     ImportedChange,
@@ -60,7 +61,7 @@ from satchel.memory.transfer.parts import (
     Part,
     Tombstone,
 )
-from satchel.memory.transfer.report import ImportReport, SkippedPart, TransferProgress
+from satchel.memory.transfer.report import ImportReport, TransferProgress
 from satchel.plain import as_json
 from satchel.spacing import FORGOTTEN
 
@@ -112,7 +113,7 @@ class Intake:
     skipped: Counter[str] = field(default_factory=Counter)
     ignored: Counter[str] = field(default_factory=Counter)
     conversations: Counter[str] = field(default_factory=Counter)
-    examples: list[SkippedPart] = field(default_factory=list)
+    examples: list[LeftOut] = field(default_factory=list)
     requests_ahead: int = 0
     change_ids: dict[int, int] = field(default_factory=dict)
     last_ids: dict[int, int] = field(default_factory=dict)
@@ -136,7 +137,6 @@ class Intake:
             while (batch := await thread.run(next, batches, None)) is not None:
                 parts, file, done_bytes, total_bytes = batch
                 await self.take(parts, file)
-                told = {name: self.counts[name] for name in ("new", "known")}
                 progress(
                     TransferProgress(
                         file=file,
@@ -144,7 +144,8 @@ class Intake:
                         total_bytes=total_bytes,
                         skipped=self.skipped.total(),
                         conversations=self.conversations.total(),
-                        **told,
+                        new=self.counts["new"],
+                        known=self.counts["known"],
                     )
                 )
             await self.finish()
@@ -213,7 +214,7 @@ class Intake:
         """Count something that was left out."""
         (self.ignored if left.expected else self.skipped)[left.reason] += 1
         if not left.expected and len(self.examples) < _MAX_EXAMPLES:
-            self.examples.append(SkippedPart(reason=left.reason, where=left.where))
+            self.examples.append(left)
 
     def _report(self) -> ImportReport:
         """The final report."""
@@ -247,7 +248,7 @@ class Intake:
             elif isinstance(part, ImportedMemory):
                 content, quote = part.content, part.quote
                 cues = () if part.trust == "outside" else part.cues
-                if part.state is None:
+                if not isinstance(part, ExportedMemory):
                     content = strip_injected(content)
                     if content != part.content:
                         stripped.add(part.id)
@@ -360,18 +361,10 @@ def _batches_of(
                 read = formats()[kind].read if reader is None else reader.read
                 for parts, done in _in_batches(read(stream, file), stream, file):
                     yield parts, file.name, before + done, total
-        except UnpackLimitExceeded:
-            intake.leave_out(LeftOut(reason="it unpacks to far more than is plausible", where=file.name))
-        except (OSError, EOFError, RuntimeError, ValueError, AttributeError, LookupError, TypeError) as error:
-            # Errors of the file, of its compression or its form; the other files are imported anyway.
+        except UsageError:
+            raise
+        except Exception as error:  # noqa: BLE001 - Whatever a file does to its reader: the others are imported anyway.
             intake.leave_out(LeftOut(reason="a file that can't be read", where=f"{file.name}: {error}"[:300]))
-        except Exception as error:
-            # Decompressors are imported only when used, so their errors are recognised by name.
-            if type(error).__name__ not in ("error", "LZMAError", "BadZipFile"):
-                raise
-            intake.leave_out(
-                LeftOut(reason="an archive that is damaged", where=f"{file.name}: {error}"[:300])
-            )
         finally:
             before += file.size
 
@@ -403,7 +396,7 @@ def _draft(
     hasher: WordHasher,
 ) -> MemoryDraft:
     # What was said when Satchel exported the file was obeyed then, and perhaps lifted since.
-    is_new = memory.state is None and is_wishing(memory.kind, memory.trust, memory.speaker)
+    is_new = not isinstance(memory, ExportedMemory) and is_wishing(memory.kind, memory.trust, memory.speaker)
     row = {
         **{name: getattr(memory, name) for name in _SAME},
         "content": content,
@@ -414,7 +407,7 @@ def _draft(
         "source_turn": memory.turn,
         "source_position": memory.position,
         "source_quote": quote,
-        "created_at": now if memory.state is None else memory.state.created_at,
+        "created_at": memory.created_at if isinstance(memory, ExportedMemory) else now,
         "time": None if memory.time is None else json.dumps(as_json(memory.time)),
     }
     return MemoryDraft(
@@ -441,35 +434,24 @@ def _requests_ahead(connection: Connection, space: int, requests: int) -> int:
 
 
 def _write_states(connection: Connection, space: int, new: Sequence[ImportedMemory], ahead: int) -> None:
-    known = [(memory.id, memory.state) for memory in new if memory.state is not None]
+    known = [memory for memory in new if isinstance(memory, ExportedMemory)]
     if not known:
         return
-    rids = rids_by_id(connection, space, [id for id, _ in known])
+    rids = rids_by_id(connection, space, [memory.id for memory in known])
     used, read = [], []
-    for id, state in known:
-        rid = rids[id]
-        connection.execute(
-            update(memories)
-            .where(memories.c.rid == rid)
-            .values(
-                request=state.request + ahead,
-                pinned=int(state.pinned),
-                discretion=state.discretion,
-                kept_from=state.kept_from,
-                spheres=state.spheres,
-            )
-        )
-        if state.last_accessed is not None:
-            used.append(
-                {
-                    "rid": rid,
-                    "last_accessed": state.last_accessed,
-                    "access_count": state.access_count,
-                    "request": state.used_request + ahead,
-                }
-            )
-        if state.distilled_chars is not None and state.distilled_at is not None:
-            read.append({"rid": rid, "chars": state.distilled_chars, "distilled_at": state.distilled_at})
+    for memory in known:
+        rid = rids[memory.id]
+        state = {
+            "request": memory.request + ahead,
+            "pinned": int(memory.pinned),
+            **{name: getattr(memory, name) for name in ("discretion", "kept_from", "spheres")},
+        }
+        connection.execute(update(memories).where(memories.c.rid == rid).values(**state))
+        if memory.last_accessed is not None:
+            use = {"last_accessed": memory.last_accessed, "access_count": memory.access_count}
+            used.append({"rid": rid, **use, "request": memory.used_request + ahead})
+        if memory.distilled_chars is not None and memory.distilled_at is not None:
+            read.append({"rid": rid, "chars": memory.distilled_chars, "distilled_at": memory.distilled_at})
     for table, rows in ((uses, used), (distilled, read)):
         if rows:
             connection.execute(insert(table), rows)

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from sqlalchemy import Connection, Table, delete, func, insert, select
+from sqlalchemy import Connection, Table, delete, func, insert, select, text
 
 from satchel.memory.store.tables import metadata, spaces
 
@@ -75,14 +75,12 @@ def _last_number(connection: Connection, table: Table) -> int:
     if name is None:
         return 0
     if connection.dialect.name == "sqlite":
-        given = connection.exec_driver_sql(
-            "SELECT seq FROM sqlite_sequence WHERE name = ?", (table.name,)
-        ).scalar()
-        return given or connection.execute(select(func.max(table.c[name]))).scalar() or 0
-    is_used, last = connection.exec_driver_sql(
-        f"SELECT is_called, last_value FROM {_sequence(connection, table.name, name)}"  # noqa: S608 - the server's name
-    ).one()
-    return int(last) if is_used else 0
+        query, values = "SELECT seq FROM sqlite_sequence WHERE name = :table", {"table": table.name}
+    else:
+        query = "SELECT pg_sequence_last_value(CAST(pg_get_serial_sequence(:table, :column) AS regclass))"
+        values = {"table": table.name, "column": name}
+    given = connection.execute(text(query), values).scalar()
+    return given or connection.execute(select(func.max(table.c[name]))).scalar() or 0
 
 
 def _start_after(connection: Connection, table: Table, number: int) -> None:
@@ -90,24 +88,9 @@ def _start_after(connection: Connection, table: Table, number: int) -> None:
     if name is None or number == 0:
         return
     if connection.dialect.name == "sqlite":
-        if _is_counted(connection, table.name):
-            connection.exec_driver_sql("DELETE FROM sqlite_sequence WHERE name = ?", (table.name,))
-            connection.exec_driver_sql("INSERT INTO sqlite_sequence VALUES (?, ?)", (table.name, number))
+        # Of tables that it doesn't number so, SQLite ignores it.
+        values: dict[str, Any] = {"table": table.name, "number": number}
+        connection.execute(text("DELETE FROM sqlite_sequence WHERE name = :table"), {"table": table.name})
+        connection.execute(text("INSERT INTO sqlite_sequence VALUES (:table, :number)"), values)
     else:
-        connection.exec_driver_sql(
-            "SELECT setval(%(sequence)s::regclass, %(number)s)",
-            {"sequence": _sequence(connection, table.name, name), "number": number},
-        )
-
-
-def _is_counted(connection: Connection, table: str) -> bool:
-    """Whether SQLite never gives a number of this table twice."""
-    query = "SELECT sql LIKE '%AUTOINCREMENT%' FROM sqlite_master WHERE name = ?"
-    return bool(connection.exec_driver_sql(query, (table,)).scalar())
-
-
-def _sequence(connection: Connection, table: str, column: str) -> str:
-    found = connection.exec_driver_sql(
-        "SELECT pg_get_serial_sequence(%(table)s, %(column)s)", {"table": table, "column": column}
-    ).scalar_one()
-    return str(found)
+        connection.execute(select(func.setval(func.pg_get_serial_sequence(table.name, name), number)))

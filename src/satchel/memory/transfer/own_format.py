@@ -32,16 +32,15 @@ from satchel.memory.store.tables import (
 from satchel.memory.transfer.files import SourceFile
 from satchel.memory.transfer.json_stream import lines
 from satchel.memory.transfer.parts import (
+    ExportedMemory,
     ForgottenWords,
     Header,
     ImportedChange,
     ImportedEdge,
-    ImportedMemory,
     ImportedPage,
     InvalidField,
     LeftOut,
     Part,
-    StoredState,
     Tombstone,
     offset_of,
     read_fields,
@@ -292,8 +291,8 @@ def _part(line: Mapping[str, Any], where: str) -> Part:
             source = line.get("source")
             if not isinstance(source, Mapping):
                 raise InvalidField("source")
-            own = {"said_offset_min": offset_of(line.get("said_at")), "state": read_fields(StoredState, line)}
-            return read_fields(ImportedMemory, {**line, **source, **own})
+            own = {"said_offset_min": offset_of(line.get("said_at"))}
+            return read_fields(ExportedMemory, {**line, **source, **own})
         found = _PARTS.get(str(kind))
         if found is None:
             return LeftOut(reason="a line of an unknown type", where=where)

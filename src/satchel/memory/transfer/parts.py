@@ -6,24 +6,21 @@ work, which takes 60 ms to load: every process with a journal loads this module.
 
 from __future__ import annotations
 
-import hashlib
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, fields, replace
 from datetime import datetime
-from functools import cache
+from functools import cache, partial
 from types import NoneType
 from typing import Annotated, Any, Literal, TypeAlias, TypeVar, get_args, get_origin, get_type_hints
 
 from satchel.errors import UsageError
 from satchel.memory.records import Discretion, FactTime, Kind, MemoryType, Tier, Trust, time_from_json
-from satchel.memory.spheres import clean_spheres
-from satchel.memory.store.checking import MAX_CONTENT_CHARS, clean_tags, printable
+from satchel.memory.store.checking import CHECKS, MAX_CONTENT_CHARS, clean, clean_tags, printable, whole
 from satchel.memory.store.cues import fitting_cues
 from satchel.memory.store.decay import EPISODE_DECAY_RATE
 from satchel.memory.store.micros import to_micros
 from satchel.memory.store.page_lines import Author, PageLine, State, lines_from_json
-from satchel.memory.store.repository import offset_minutes
+from satchel.memory.store.repository import digest_of, offset_minutes
 
 T = TypeVar("T")
 Check: TypeAlias = Callable[[Any], Any]
@@ -45,7 +42,7 @@ def read_fields(kind: type[T], line: Mapping[str, Any]) -> T:
     for name, check in _checks(declared).items():
         try:
             found[name] = check(line.get(name))
-        except (ValueError, UsageError):
+        except (TypeError, ValueError, UsageError):
             raise InvalidField(name) from None
     return kind(**found)
 
@@ -83,33 +80,17 @@ def _content(value: Any) -> Any:
     return _is(words.strip() and len(words) <= MAX_CONTENT_CHARS, words)
 
 
-def _name(value: Any) -> Any:
-    return _is(_words(value) == value and value.strip() and len(value) <= 1000, value)
-
-
 def _hash(value: Any) -> Any:
     return _is(len(_words(value)) <= 128 and value.isalnum() and value.isascii(), value)
 
 
-def _whole(low: int, high: int = 2**63 - 1) -> Check:
-    return lambda value: _is(type(value) is int and low <= value <= high, value)
-
-
-def _number(high: float) -> Check:
-    return lambda value: float(_is(type(value) in (int, float) and 0 <= value <= high, value))
-
-
-def _list(value: Any) -> Any:
-    return _is(isinstance(value, list), value)
-
-
-def _tags(value: Any) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(_is(tag.strip(), tag) for tag in map(_words, _list(value))))
+def _from(low: int) -> Check:
+    return lambda value: _is(whole(value, "number") >= low, value)
 
 
 def _micros(value: Any) -> Any:
     if type(value) is int:
-        return _whole(-(2**63))(value)
+        return whole(value, "time")
     moment = datetime.fromisoformat(_words(value))
     return to_micros(_is(moment.tzinfo, moment))
 
@@ -126,26 +107,24 @@ def _lines(value: Any) -> tuple[PageLine, ...]:
     return tuple(replace(one, text=printable(one.text)) for one in lines_from_json(value))
 
 
-Any64: TypeAlias = Annotated[int, _whole(-(2**63))]
-From0: TypeAlias = Annotated[int, _whole(0)]
-From1: TypeAlias = Annotated[int, _whole(1)]
-Importance: TypeAlias = Annotated[int, _whole(1, 5)]
+Any64: TypeAlias = Annotated[int, partial(whole, what="number")]
+From0: TypeAlias = Annotated[int, _from(0)]
+From1: TypeAlias = Annotated[int, _from(1)]
+Importance: TypeAlias = Annotated[int, CHECKS["importance"]]
 Micros: TypeAlias = Annotated[int, _micros]
 """Microseconds since 1970 in UTC; in a file also a time in ISO 8601 with its offset."""
-Share: TypeAlias = Annotated[float, _number(1.0)]
-Rate: TypeAlias = Annotated[float, _number(sys.float_info.max)]
+Share: TypeAlias = Annotated[float, CHECKS["priority"]]
 Words: TypeAlias = Annotated[str, _words]
 Content: TypeAlias = Annotated[str, _content]
-Name: TypeAlias = Annotated[str, _name]
+Name: TypeAlias = Annotated[str, partial(clean, what="name")]
 Hash: TypeAlias = Annotated[str, _hash]
-Spheres: TypeAlias = Annotated[str, lambda value: clean_spheres(_list(value))]
+Spheres: TypeAlias = Annotated[str, CHECKS["spheres"]]
 Flag: TypeAlias = Annotated[bool, lambda value: value is True]
-Tags: TypeAlias = Annotated[tuple[str, ...], _tags]
+Tags: TypeAlias = Annotated[tuple[str, ...], CHECKS["tags"]]
 Cues: TypeAlias = Annotated[tuple[str, ...], fitting_cues]
 Lines: TypeAlias = Annotated[tuple[PageLine, ...], _lines]
 Time: TypeAlias = Annotated[FactTime | None, time_from_json]
 Fields: TypeAlias = Annotated[Mapping[str, Any], lambda value: _is(isinstance(value, Mapping), value)]
-AsItIs: TypeAlias = Annotated[T, lambda value: value]
 
 UNDATED = "undated"
 """The tag of an imported memory whose source doesn't say when it was said; it has the date of the file."""
@@ -155,8 +134,40 @@ _MAX_NAME = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StoredState:
-    """The state of a memory in the exported store. Times are microseconds since 1970 in UTC.
+class ImportedMemory:
+    """A memory in a file.
+
+    Attributes:
+        id: Derived from identifiers in the file, so that importing it again finds the same memory.
+        said_at: Microseconds since 1970 in UTC; `said_offset_min` is the local offset.
+    """
+
+    id: Name
+    content: Content
+    kind: Kind
+    tier: Tier
+    memory_type: MemoryType
+    importance: Importance = 3
+    priority: Share | None = None
+    decay_rate: Share | None = None
+    tags: Tags = ()
+    speaker: Words = ""
+    said_at: Micros
+    said_offset_min: Any64 = 0
+    valid_from: Micros | None = None
+    valid_to: Micros | None = None
+    session: Words | None
+    turn: Any64 | None = None
+    position: Any64 | None = None
+    quote: Words | None = None
+    trust: Trust
+    cues: Cues = ()
+    time: Time = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportedMemory(ImportedMemory):
+    """A memory in a file of Satchel's own, with its state in the exported store.
 
     Attributes:
         request: The number of chat requests when it was stored.
@@ -177,40 +188,6 @@ class StoredState:
     discretion: Discretion = "open"
     kept_from: Words = ""
     spheres: Spheres = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ImportedMemory:
-    """A memory in a file.
-
-    Attributes:
-        id: Derived from identifiers in the file, so that importing it again finds the same memory.
-        said_at: Microseconds since 1970 in UTC; `said_offset_min` is the local offset.
-        state: None unless Satchel exported the file.
-    """
-
-    id: Name
-    content: Content
-    kind: Kind
-    tier: Tier
-    memory_type: MemoryType
-    importance: Importance = 3
-    priority: Share | None = None
-    decay_rate: Rate | None = None
-    tags: Tags = ()
-    speaker: Words = ""
-    said_at: Micros
-    said_offset_min: Any64 = 0
-    valid_from: Micros | None = None
-    valid_to: Micros | None = None
-    session: Words | None
-    turn: Any64 | None = None
-    position: Any64 | None = None
-    quote: Words | None = None
-    trust: Trust
-    cues: Cues = ()
-    time: Time = None
-    state: AsItIs[StoredState | None] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -349,9 +326,8 @@ Part: TypeAlias = (
 
 
 def stable_id(*names: object) -> str:
-    """An id derived from names by an unambiguous encoding and a hash."""
-    text = "".join(f"{len(str(name))}:{name};" for name in names)
-    return "i" + hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=8).hexdigest()
+    """An id derived from names."""
+    return "i" + digest_of(*names, size=8)
 
 
 def said(

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from satchel.memory.transfer.parts import LeftOut
 from satchel.plain import as_json
 
 
@@ -25,14 +26,6 @@ class TransferProgress:
     known: int
     skipped: int
     conversations: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SkippedPart:
-    """A part that was left out: why, and its file and position."""
-
-    reason: str
-    where: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +55,7 @@ class ImportReport:
     stripped: int = 0
     skipped: Mapping[str, int] = field(default_factory=dict)
     ignored: Mapping[str, int] = field(default_factory=dict)
-    examples: tuple[SkippedPart, ...] = ()
+    examples: tuple[LeftOut, ...] = ()
     dry_run: bool = False
 
 

@@ -126,7 +126,7 @@ def lines_of(found: Checkup) -> list[tuple[str, int, str]]:
     """What was counted: its name, how many, and what it means."""
     return [
         ("Duplicates", found.duplicates, "facts with the same words as an earlier one"),
-        ("Echoes", found.echoes + found.restated, "contain or restate what was shown"),
+        ("Echoes", found.echoes, "contain what was shown"),
         ("Stale", found.stale, "shown after they had become invalid"),
         ("Faded", found.faded, "not used for long: found only by search"),
         ("Undated", found.undated, "without a known time"),
