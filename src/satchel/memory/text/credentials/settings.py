@@ -12,9 +12,9 @@ from satchel.memory.text.credentials.secret import (
     Secret,
     is_placeholder,
     is_random,
+    kind_of,
     spans,
 )
-from satchel.memory.text.credentials.spoken import kind_of
 
 NAMES: Final = (
     r"pass(?:word|wd|phrase|code|wort)|kennwort|contraseña|mot de passe|pwd|secret|api[_\-. ]?key|apikey"
@@ -66,6 +66,21 @@ _PGPASS: Final = re.compile(
     r"^(?:[\w.-]+|\*):(?:\d{4,5}|\*):[^:\s]{1,100}:[^:\s]{1,100}:((?:\\.|[^:\s]){3,200})$", re.MULTILINE
 )
 _WIFI: Final = re.compile(r"\bWIFI:(?:[A-OQ-Z]:(?:\\.|[^;\\\n])*;)*P:((?:\\.|[^;\\\n]){4,100});")
+# Beside an account in a file of settings, "pass" is a password, even a plain word.
+_BESIDE_USER: Final = re.compile(
+    r"^[ \t-]*(?:user(?:name)?|login|account)[ \t]*:[^\n]*\n[ \t]*pass[ \t]*:[ \t]+(?P<mark>[\"']?)"
+    r"(?P<value>[^\n\"'#]{4,100}?)(?P=mark)[ \t]*(?=\n|\Z)",
+    re.IGNORECASE | re.MULTILINE,
+)
+# Alone, it is one if it looks like one: "pass: 12" counts, and "PASS: " begins the result of a test.
+_ALONE: Final = re.compile(
+    r"^[ \t-]*(?-i:[Pp]ass)[ \t]*:[ \t]+(?P<mark>[\"']?)(?P<value>[^\s\"'#]{6,100})(?P=mark)[ \t]*(?=\n|\Z)",
+    re.IGNORECASE | re.MULTILINE,
+)
+# What passed: an address, a test, a moment, a file. A slash alone may be one of Base64.
+_PASSED: Final = re.compile(
+    r"\w+://|\S*::|\d{4}-\d\d-\d\d|(?:[\w.-]+/)+[\w.-]*\.[a-z]\w{0,4}\Z|[a-z\d_.-]+(?:/[a-z\d_.-]+)+\Z"
+)
 _NEXT_PARAMETER: Final = re.compile(r"&(?=[\w.-]{1,40}=)")
 _NO_VALUE: Final = re.compile(
     r"(?:file|path|policy|length|min|max|field|hint|manager|dir|prompt|type|algorithm|expir\w*|ttl|encoder|column|label|regex"
@@ -81,6 +96,10 @@ def find_in_files(text: str) -> Iterator[Secret]:
         if hint in lowered:
             found = (m for m in pattern.finditer(text) if not is_placeholder(m[1]))
             yield from spans("password", (m for m in found if not SAID_OF_IT.fullmatch(m[1])), 1)
+    if "pass" in lowered:
+        alone = (m for m in _ALONE.finditer(text) if is_random(m["value"]) and not _PASSED.match(m["value"]))
+        found = (m for m in (*_BESIDE_USER.finditer(text), *alone) if not is_placeholder(m["value"]))
+        yield from spans("password", found, "value")
 
 
 def find_settings(text: str) -> Iterator[Secret]:
