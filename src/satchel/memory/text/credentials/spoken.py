@@ -72,9 +72,9 @@ _LINK: Final = (
     r"|ist|lautet|war|es|est|è|é|to|jest|är|er|on|это|-)(?:\s+(?:now|still|jetzt))?\s*(?::\s*|\s))"
 )
 _LINKED: Final = re.compile(rf"(?:['’]s\s+|(?P<of>{_OF}){_LINK})\s*(?:le |el |der )?", re.IGNORECASE)
-# "with the password X" has no link.
+# "with the password X" has no link, nor has "login ann password X".
 _GIVEN: Final = re.compile(
-    r"\b(?:with|using|use|by|via|enter|type|try|needs|takes|mit|nimm|avec|con|com|met)"
+    r"\blogin\s+\S{1,200}\s+\Z|\b(?:with|using|use|by|via|enter|type|try|needs|takes|mit|nimm|avec|con|com|met)"
     r"(?:\s+(?:the|this|that|my|our|his|her|their|your|a|root|admin|user|new|old|same|dem|le|la|el|o|a|il|het)){0,3}\s+\Z",
     re.IGNORECASE,
 )
@@ -236,7 +236,7 @@ def _places(text: str, name: re.Match[str]) -> Iterator[_Place]:
     if linked := _LINKED.match(text, name.end()):
         yield _Place(name, "linked", linked["of"] or "", linked.end())
     if beside := _BLANK.match(text, name.end()):
-        is_given = _GIVEN.search(text, max(0, name.start() - 60), name.start()) is not None
+        is_given = _GIVEN.search(text, max(0, name.start() - 200), name.start()) is not None
         yield _Place(name, "given" if is_given else "beside", "", beside.end())
     if below := _BELOW.match(text, name.end()):
         yield _Place(name, "below", "", below.end())
