@@ -29,7 +29,7 @@ PLACEHOLDER: Final = re.compile(
     r"|keyring|secrets)\b",
     re.IGNORECASE,
 )
-_REFERENCE: Final = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+\Z|[A-Za-z_]\w*\(|[A-Za-z_]\w*\[|@\w")
+_REFERENCE: Final = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+\Z|[A-Za-z_][\w.]*\(|[A-Za-z_]\w*\[|@\w")
 _HASH: Final = re.compile(r"[0-9a-f]{7,128}\Z", re.IGNORECASE)
 
 SAID_OF_IT: Final = re.compile(

@@ -111,10 +111,13 @@ def _pairs(text: str) -> Iterator[Secret]:
         is_literal |= between == ">" and text.startswith("</", match.end())
         if is_counted(name) or _NO_VALUE.search(name) or (between in (">", ",") and not is_literal):
             continue
+        if group == "plain" and text[match.end() : match.end() + 1] in ("(", "["):
+            continue  # a call, or an item of something
         if group == "plain":
             value = _NEXT_PARAMETER.split(value, maxsplit=1)[0].rstrip(PUNCTUATION_END)
             # "login(user=name, password=password)" is no connection.
-            is_literal |= connects and between == "=" and before.rstrip(" ")[-1:] not in (",", "(")
+            is_connection = connects and between == "=" and name.lower() in ("password", "passwd", "pwd")
+            is_literal |= is_connection and before.rstrip(" ")[-1:] not in (",", "(")
             is_one = is_random(value) or is_literal
             least = 3 if is_literal and match["between"] == "=" else 4
         else:
