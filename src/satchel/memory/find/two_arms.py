@@ -130,17 +130,11 @@ class TwoArms(DenseArm):
     ) -> None:
         """Nothing is loaded before the first embedding; the second must read a language that the first doesn't."""
         languages = _languages_of_second(first, second)
-        super().__init__(
-            first,
-            database,
-            space,
-            clock,
-            claims,
-            share=Share(languages=tuple(numbers_of(languages))),
-        )
+        theirs = Share(languages=tuple(numbers_of(languages)))
+        own = Share(languages=tuple(number for number in Share().languages if number not in theirs.languages))
+        super().__init__(first, database, space, clock, claims, share=own)
         self._languages = frozenset(languages)
-        own = Share(languages=tuple(numbers_of(languages)), others=False)
-        self._second = _SecondArm(second, database, space, clock, claims, share=own)
+        self._second = _SecondArm(second, database, space, clock, claims, share=theirs)
         self._scale: Scale | None = None
         self._wide_gates: dict[bool, RelevanceGate] = {}
 
