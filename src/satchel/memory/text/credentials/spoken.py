@@ -64,14 +64,16 @@ _BLANK: Final = re.compile(r"\s*:?\s+")
 _FOR: Final = (
     r"for|of|to|on|at|in|by|fürs?|beim?|vom|zu[mr]|[md]einer|der|pour|de|del|du|della|para|per|voor|для"
 )
-_OF: Final = rf"(?:\s+(?:{_FOR})\s+[^\n.:;=!?]{{1,60}}?)?"
-_LINK: Final = (
-    r"(?:\s*(?::|=|->|=>|→)\s*|,?\s+c['’]est\s+|\?\s+it['’]?s\s+|\s*[是为為はが는은：]\s*"
+_OF: Final = re.compile(rf"(?:\s+(?:{_FOR})\s[^\n.:;=!?]{{1,60}})?", re.IGNORECASE)
+_LINK: Final = re.compile(
+    r"(?:['’]s\s+|\s*(?::|=|->|=>|→)\s*|,?\s+c['’]est\s+|\?\s+it['’]?s\s+|\s*[是为為はが는은：]\s*"
     r"|\s+(?:is|was|has been|got)\s+(?:changed|set|reset|updated|rotated)\s+to\s+"
     r"|\s+(?:is|was|are|says|reads|(?:has been )?changed to|will be|should be|used to be|has to be|becomes"
-    r"|ist|lautet|war|es|est|è|é|to|jest|är|er|on|это|-)(?:\s+(?:now|still|jetzt))?\s*(?::\s*|\s))"
+    r"|ist|lautet|war|es|est|è|é|to|jest|är|er|on|это|-)(?:\s+(?:now|still|jetzt|maintenant|ahora))?\s*(?::\s*|\s))"
+    r"\s*(?:le |el |der )?",
+    re.IGNORECASE,
 )
-_LINKED: Final = re.compile(rf"(?:['’]s\s+|(?P<of>{_OF}){_LINK})\s*(?:le |el |der )?", re.IGNORECASE)
+_MOST_OF: Final = 80
 # "with the password X" has no link, nor has "login ann password X".
 _GIVEN: Final = re.compile(
     r"\blogin\s+\S{1,200}\s+\Z|\b(?:with|using|use|by|via|enter|type|try|needs|takes|mit|nimm|avec|con|com|met)"
@@ -233,8 +235,11 @@ def _kind(which: str, said: str) -> str:
 
 
 def _places(text: str, name: re.Match[str]) -> Iterator[_Place]:
-    if linked := _LINKED.match(text, name.end()):
-        yield _Place(name, "linked", linked["of"] or "", linked.end())
+    for link in _LINK.finditer(text, name.end(), name.end() + _MOST_OF):
+        of = text[name.end() : link.start()]
+        # "The token's x", but "the passwords of people's roles".
+        if _OF.fullmatch(of) and not (of and link[0][0] in "'’"):
+            yield _Place(name, "linked", of, link.end())
     if beside := _BLANK.match(text, name.end()):
         is_given = _GIVEN.search(text, max(0, name.start() - 200), name.start()) is not None
         yield _Place(name, "given" if is_given else "beside", "", beside.end())
