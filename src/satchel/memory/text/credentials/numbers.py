@@ -149,14 +149,10 @@ def _is_french(text: str) -> bool:
     return 97 - int(plain[:13]) % 97 == int(plain[13:])
 
 
-def _always(_: str) -> bool:
-    return True
-
-
 _PERSONS: Final[tuple[tuple[re.Pattern[str], Callable[[str], bool]], ...]] = (
-    (_US, _always),
-    (_BRITISH, _always),
-    (_ITALIAN, _always),
+    (_US, bool),
+    (_BRITISH, bool),
+    (_ITALIAN, bool),
     (_SWISS, _is_swiss),
     (_GERMAN, _is_german),
     (_AUSTRIAN, _is_austrian),

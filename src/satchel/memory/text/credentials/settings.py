@@ -85,7 +85,8 @@ def find_in_files(text: str) -> Iterator[Secret]:
 def find_settings(text: str) -> Iterator[Secret]:
     """The secrets in a text that are the values of names."""
     yield from _pairs(text)
-    yield from spans("password", (m for m in _BASIC.finditer(text) if _is_basic(m[1])), 1)
+    basic = (m for m in _BASIC.finditer(text) if is_random(m[1]) and not is_placeholder(m[1]))
+    yield from spans("password", basic, 1)
     found = (m for m in _PAIRED.finditer(text) if not is_placeholder(m["value"]))
     yield from spans("password", (m for m in found if not SAID_OF_IT.fullmatch(m["value"])), "value")
 
@@ -134,10 +135,6 @@ def _names_variable(name: str, value: str) -> bool:
     words = value.split("_")
     last = re.split(r"[_\-. ]", name)[-1]
     return len(words) > 1 and value.isupper() and all(map(str.isalpha, words)) and words[-1] == last.upper()
-
-
-def _is_basic(value: str) -> bool:
-    return is_random(value) and not is_placeholder(value)
 
 
 def is_counted(name: str) -> bool:
