@@ -32,6 +32,8 @@ async def test_a_small_model_expands_and_answers_and_cites_only_what_was_found(t
     async with Memory.open(tmp_path / "m.db", embedder=HashingEmbedder()) as memory:
         thai = await memory.add("User loves Thai cuisine", tags=["food"])
         nuts = await memory.add("An allergy: peanuts")
+        tied = await memory.add("The green curry place closes at nine")
+        await memory.link(thai, tied, "related", 0.9)
         for number in range(30):
             await memory.add(f"cuisine note {number}")
         model = ScriptedModel(
@@ -46,7 +48,7 @@ async def test_a_small_model_expands_and_answers_and_cites_only_what_was_found(t
         assert found.angles == ("What should the user eat?", "cuisine", "allergy peanuts", "Thai")
         ids = [hit.memory.id for hit in found.hits]
         assert len(ids) == len(set(ids)) <= 10
-        assert {thai, nuts} <= set(ids)
+        assert {thai, nuts, tied} <= set(ids)
         assert [event["status"] for event in events] == ["expanding", "searching", "found"]
         assert events[2]["count"] == len(ids)
         assert (await memory.get(thai)).access_count == 1
@@ -152,10 +154,13 @@ async def test_what_was_believed_at_a_moment_holds_no_words_written_later() -> N
     clock = ManualClock(datetime(2026, 3, 1, tzinfo=UTC))
     async with Memory.open(":memory:", embedder=HashingEmbedder(), clock=clock) as memory:
         flat = await memory.add("Mara rents a flat in Bern", tags=["home"])
+        tied = await memory.add("The landlord is Mr Frei")
+        await memory.link(flat, tied, "related")
         clock.advance(31 * 86_400)
         then = clock.now()
         clock.advance(61 * 86_400)
         await memory.edit(flat, content="Mara rents a flat in Basel", tags=["home", "moved"], importance=5)
+        await memory.edit(tied, content="The landlord is Ms Blum")
         clock.advance(30 * 86_400)
         await memory.edit(flat, content="Mara rents a flat in Chur")
         for mode in get_args(Mode):
@@ -166,7 +171,8 @@ async def test_what_was_believed_at_a_moment_holds_no_words_written_later() -> N
         (listed,) = await memory.list(as_of=then, tags=["home"])
         assert (listed.content, listed.tags, listed.importance) == ("Mara rents a flat in Bern", ("home",), 3)
         found = await memory.deep("Where does Mara rent a flat?", as_of=then.replace(tzinfo=None))
-        assert [hit.memory.content for hit in found.hits] == ["Mara rents a flat in Bern"]
+        texts = {hit.memory.content for hit in found.hits}
+        assert texts == {"Mara rents a flat in Bern", "The landlord is Mr Frei"}
         (middle,) = await memory.list(as_of=datetime(2026, 6, 2, tzinfo=UTC), tags=["home"])
         assert (middle.content, middle.importance) == ("Mara rents a flat in Basel", 5)
         assert (await memory.search("Mara flat"))[0].memory.content == "Mara rents a flat in Chur"

@@ -787,6 +787,14 @@ class Memory:
             progress=progress,
         )
 
+    async def as_written(self, memories: Sequence[MemoryRecord], moment: Moment) -> tuple[MemoryRecord, ...]:
+        """Return memories as they stood at a moment, without what edits wrote later.
+
+        Raises:
+            UsageError: The moment is no time.
+        """
+        return await self._search.as_written(memories, self._space.aware(moment))
+
     async def get(self, id: str) -> MemoryRecord:
         """Return one memory."""
         id = await self.full_id(id)

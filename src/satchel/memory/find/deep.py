@@ -10,7 +10,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Protocol
 
@@ -18,6 +18,7 @@ import anyio
 
 from satchel.errors import ModelError
 from satchel.memory.records import Hit, MemoryRecord, hit_to_json
+from satchel.memory.store.graph import Related
 from satchel.memory.store.spending import Asked, complete
 from satchel.memory.text import lexicon
 from satchel.memory.text.framing import OVER, excerpt, origin_of, quoted
@@ -37,6 +38,7 @@ _FEEDBACK_WORDS = 4
 _RANKS = 10.0  # Of reciprocal ranks: the first of one search weighs 1.7 times the eighth.
 _LEAST_SHARE = 0.15  # Of the best one's score: what has less was found because something always is.
 _OWN_WEIGHT = 1.5  # The question itself counts more than what was made of it.
+_FROM_GRAPH = 3  # The first hits whose neighbours are looked at, and how many of those are added.
 _SHOWN_TOKENS = 200
 _EXPAND_TOKENS = 1_000
 _ANSWER_TOKENS = 4_000
@@ -61,14 +63,18 @@ class _Searchable(Protocol):
     async def search(
         self, query: str, *, limit: int, as_of: datetime | None, tags: Sequence[str]
     ) -> tuple[Hit, ...]: ...
+    async def related(self, id: str, depth: int, *, limit: int) -> tuple[Related, ...]: ...
+    async def as_written(
+        self, memories: Sequence[MemoryRecord], moment: datetime
+    ) -> tuple[MemoryRecord, ...]: ...
     async def note_use(self, ids: Sequence[str]) -> None: ...
     async def note_cost(self, asked: Sequence[Asked]) -> None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeepAnswer:
-    """What deep memory found: the answer with citations as [id], or without a model the memories quoted; at most ten
-    hits, best first; what was searched for, the question first; and the ids that the text names.
+    """What deep memory found: the answer with citations as [id], or without a model the memories quoted, best first; at
+    most ten hits, neighbours last; what was searched for, the question first; and the ids that the text names.
     """
 
     text: str
@@ -128,7 +134,8 @@ async def search_deeply(
     async with anyio.create_task_group() as group:
         for at, angle in enumerate(angles, 1):
             group.start_soon(search, at, angle)
-    hits = _fused([found[at] for at in sorted(found)])[:MOST_FOUND]
+    fused = _fused([found[at] for at in sorted(found)])
+    hits = await _with_neighbours(memory, fused, as_of=as_of)
     await tell(
         {
             "status": "found",
@@ -207,7 +214,7 @@ def _angles_of(question: str, first: Sequence[Hit]) -> list[str]:
     return [*angles, *(part for part in parts if len(part) > 3 and part != question.strip())]
 
 
-def _fused(searches: Sequence[Sequence[Hit]]) -> tuple[Hit, ...]:
+def _fused(searches: Sequence[Sequence[Hit]]) -> list[Hit]:
     """One list of several: reciprocal ranks added up, each memory once. Scores of two searches are not comparable."""
     scores: dict[str, float] = {}
     best: dict[str, Hit] = {}
@@ -221,19 +228,52 @@ def _fused(searches: Sequence[Sequence[Hit]]) -> tuple[Hit, ...]:
             best.setdefault(hit.memory.id, hit)
     least = _LEAST_SHARE * max(scores.values(), default=0.0)
     order = sorted((id for id in best if scores[id] >= least), key=lambda id: (-scores[id], id))
-    return tuple(
+    return [
         Hit(
             memory=best[id].memory,
             score=round(scores[id], 6),
             signals={**best[id].signals, "angles": round(scores[id], 6)},
         )
         for id in order
-    )
+    ]
 
 
 def _told(hits: Sequence[Hit]) -> tuple[Hit, ...]:
     """What a model may be told of: not what the user asked not to keep."""
     return tuple(hit for hit in hits if hit.memory.discretion != "withheld")
+
+
+async def _with_neighbours(
+    memory: _Searchable, fused: Sequence[Hit], *, as_of: datetime | None
+) -> tuple[Hit, ...]:
+    # What is tied takes the last places, so what stands there now is not sure of being shown.
+    known = {hit.memory.id for hit in fused[: MOST_FOUND - _FROM_GRAPH]}
+    tied: dict[str, Hit] = {}
+    for hit in fused[:_FROM_GRAPH]:
+        for near in await memory.related(hit.memory.id, 1, limit=_FROM_GRAPH):
+            if near.memory.discretion == "withheld":
+                continue
+            if near.memory.id in known or not _holds(near, hit, as_of):
+                continue
+            score = round(hit.score * near.weight / 2, 6)
+            if near.memory.id not in tied or tied[near.memory.id].score < score:
+                tied[near.memory.id] = Hit(memory=near.memory, score=score, signals={"graph": near.weight})
+    if as_of is not None and tied:
+        then = await memory.as_written([hit.memory for hit in tied.values()], as_of)
+        tied = {record.id: replace(tied[record.id], memory=record) for record in then}
+    # The closest of all: the first hit may be tied to more than there is room for.
+    added = sorted(tied.values(), key=lambda hit: (-hit.score, hit.memory.id))[:_FROM_GRAPH]
+    taken = {hit.memory.id for hit in added}
+    own = [hit for hit in fused if hit.memory.id not in taken]
+    return (*own[: MOST_FOUND - len(added)], *added)
+
+
+def _holds(near: Related, hit: Hit, as_of: datetime | None) -> bool:
+    """Whether a neighbour is worth showing: what was superseded is not, unless an earlier moment is asked about."""
+    if as_of is not None:
+        ends, begins = near.memory.valid_to, near.memory.valid_from or near.memory.said_at
+        return max(begins, near.memory.said_at) <= as_of and (ends is None or ends > as_of)
+    return near.memory.valid_to is None and hit.memory.valid_to is None
 
 
 async def _synthesise(model: ChatModel, question: str, hits: Sequence[Hit], asked: list[Asked]) -> str | None:
