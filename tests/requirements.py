@@ -985,7 +985,7 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(12, "web-pages:markdown", "issue 12", "Nothing in a model's Markdown runs or is fetched, and Markdown in pieces is shown as the whole is."),
     built(12, "web-pages:search", "issue 25 §3", "One search, with Ctrl-K on every page, finds conversations, memories, documents, capabilities and settings."),
     built(25, "web-pages:memories:merged", "issue 25 §4", "Facts are merged into one that keeps what all rest on, moved to a part of life and corrected on their cards; each is taken back with one press."),
-    built(25, "web-pages:memories:ways", "issue 25 §4", "Names, places, parts of life and days lead to the memories that speak of them."),
+    built(25, "web-pages:memories:ways", "issue 25 §4", "Names of people and places, parts of life and days lead to the memories that speak of them."),
     built(25, "web-pages:memories:review", "issue 25 §4", "What was learnt this week is kept, changed or forgotten one by one, with one key each, and not shown again."),
     built(25, "web-pages:memories:moved", "issue 25 §4", "Memories are downloaded and imported from a file in the browser, without JavaScript."),
     built(12, "web-pages:memories:many", "issue 25 §4", "Several memories are pinned, held back, ended or forgotten at once on their page."),

@@ -835,3 +835,22 @@ UNTYPED: tuple[str, ...] = (
     "Avec 1500 à la porte, la salle était pleine.",
     "Our lockers come with 1200, 1500 or 1800 mm height.",
 )
+
+# Found since names, what they are for, links and values are told apart; none of these was before.
+LINKED: tuple[tuple[str, str], ...] = (
+    ("My API key for the NAS is now nebula77.", "nebula77"),
+    ("hey, the netflix login changed, password is now Gurke!88 ok?", "Gurke!88"),
+    ("Das WLAN-Passwort bei Oma ist jetzt Kaminfeuer77", "Kaminfeuer77"),
+    ("The wifi key: 5839-2017.", "5839-2017"),
+    ("the combination for my bike lock is 4-8-15", "4-8-15"),
+    ("PIN fürs Handy: 118899", "118899"),
+    ("Tresorcode lautet 55 21 90", "55 21 90"),
+    ("The PIN's two zero nine four", "two zero nine four"),
+    ('"SSHPASS": "marmalade"', "marmalade"),
+)
+
+UNLINKED: tuple[str, ...] = (
+    "username = ask()\npassword = db.Column(db.String(120), nullable=False)",
+    "password = PasswordField('Password', validators=[DataRequired()])",
+    "**Keep it safe.** The passwords of people's roles open the database.",
+)

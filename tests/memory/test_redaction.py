@@ -13,10 +13,12 @@ from tests.memory.leaks import (
     LATER_HARMLESS,
     LATER_LEAKS,
     LEAKS,
+    LINKED,
     MORE_HARMLESS,
     MORE_LEAKS,
     SPELLED,
     TYPED,
+    UNLINKED,
     UNSPELLED,
     UNTYPED,
 )
@@ -24,7 +26,7 @@ from tests.requirements import requirement
 
 pytestmark = pytest.mark.anyio
 
-EVERY_SECRET = (*SECRETS, *LEAKS, *MORE_LEAKS, *LATER_LEAKS, *SPELLED, *TYPED)
+EVERY_SECRET = (*SECRETS, *LEAKS, *MORE_LEAKS, *LATER_LEAKS, *SPELLED, *TYPED, *LINKED)
 
 
 @requirement("memory:capture:redacted")
@@ -48,7 +50,7 @@ def test_of_two_keys_that_are_joined_nothing_is_left() -> None:
 
 @requirement("memory:capture:redacted")
 def test_no_innocent_text_is_taken_for_a_secret() -> None:
-    innocent = (*INNOCENT, *HARMLESS, *MORE_HARMLESS, *LATER_HARMLESS, *UNSPELLED, *UNTYPED)
+    innocent = (*INNOCENT, *HARMLESS, *MORE_HARMLESS, *LATER_HARMLESS, *UNSPELLED, *UNTYPED, *UNLINKED)
     assert [text for text in innocent if any(True for _ in candidates(text))] == []
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date, datetime
@@ -194,8 +194,8 @@ def _strip_roles(text: str, speakers: Iterable[tuple[str, int]]) -> tuple[str, s
     if not any(name.casefold() == "assistant" for name, _ in speakers):
         return text, set()
     sides: set[Side] = {"user" if "user" in role.lower() else "assistant" for role in _ROLE.findall(text)}
-    left = " ".join(_ROLE.sub(" ", text).split())
-    return (left, sides) if lexicon.stems_of(left) else (text, sides)
+    left = _left(_ROLE, text, lambda _: True)
+    return left, sides if left != text else set()
 
 
 def possible_names(query: str) -> frozenset[int]:
@@ -225,12 +225,15 @@ def _without(text: str, names: Collection[int]) -> str:
     of speakers do (`_strip_names`), and tell no memory from another.
     """
 
-    def replace(match: re.Match[str]) -> str:
-        word = match.group(1)
-        is_name = word[:1].isupper() and any(stem in names for stem in lexicon.stems_of(word))
-        return " " if is_name else match.group()
+    def is_one(match: re.Match[str]) -> bool:
+        return match[1][:1].isupper() and any(stem in names for stem in lexicon.stems_of(match[1]))
 
-    left = " ".join(_NAME_IN_TEXT.sub(replace, text).split())
+    return _left(_NAME_IN_TEXT, text, is_one)
+
+
+def _left(pattern: re.Pattern[str], text: str, drops: Callable[[re.Match[str]], bool]) -> str:
+    """What is left of a text without the matches that are dropped; the text itself where that is nothing."""
+    left = " ".join(pattern.sub(lambda match: " " if drops(match) else match[0], text).split())
     return left if lexicon.stems_of(left) else text
 
 
@@ -248,19 +251,17 @@ def _strip_names(query: str, speakers: Iterable[tuple[str, int]]) -> tuple[str, 
     if not owners:
         return query, named
 
-    def replace(match: re.Match[str]) -> str:
-        word = match.group(1)
-        found = owners.get(word.lower())
+    def is_one(match: re.Match[str]) -> bool:
+        found = owners.get(match[1].lower())
         # "Will" is a name only if it is capitalised and doesn't begin the query.
-        if found is None or (
-            lexicon.hash_stem(word.lower()) == 0 and not (word[:1].isupper() and match.start())
-        ):
-            return match.group()
+        is_common = lexicon.hash_stem(match[1].lower()) == 0
+        if found is None or (is_common and not (match[1][:1].isupper() and match.start())):
+            return False
         named.update(found)
-        return " "
+        return True
 
-    text = _NAME_IN_TEXT.sub(replace, query)
-    return (" ".join(text.split()) if named else query), named
+    text = _left(_NAME_IN_TEXT, query, is_one)
+    return (text if named else query), named
 
 
 def _names(query: str) -> Iterator[int]:

@@ -36,13 +36,15 @@ def examples_hash() -> str:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RelevanceGate:
     """A classifier of messages for one embedder: with the bias, a ridge regression, shape (d,), from an example's
-    vector to +1 (memory can help) or -1; and mean and standard deviation of the cosines between two examples.
+    vector to +1 (memory can help) or -1; and mean and standard deviation of the cosines between two examples. `start`
+    is where its embedder's part of a message's vector begins, see `vectors.Second`.
     """
 
     weights: Floats
     bias: float
     mean: float
     deviation: float
+    start: int = 0
 
     @classmethod
     def calibrate(cls, vectors: Matrix) -> RelevanceGate:
@@ -63,4 +65,5 @@ class RelevanceGate:
 
     def personal(self, question: Floats) -> float:
         """How much a message is like those that memory can help with, about -1 to 1; `question` is its vector."""
-        return float(question @ self.weights) + self.bias
+        own = question[self.start : self.start + len(self.weights)]
+        return float(own @ self.weights) + self.bias

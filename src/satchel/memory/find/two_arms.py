@@ -130,19 +130,12 @@ class TwoArms(DenseArm):
     ) -> None:
         """Nothing is loaded before the first embedding; the second must read a language that the first doesn't."""
         languages = _languages_of_second(first, second)
-        super().__init__(
-            first,
-            database,
-            space,
-            clock,
-            claims,
-            share=Share(languages=tuple(numbers_of(languages))),
-        )
+        theirs = Share(languages=tuple(numbers_of(languages)))
+        own = Share(languages=tuple(number for number in Share().languages if number not in theirs.languages))
+        super().__init__(first, database, space, clock, claims, share=own)
         self._languages = frozenset(languages)
-        own = Share(languages=tuple(numbers_of(languages)), others=False)
-        self._second = _SecondArm(second, database, space, clock, claims, share=own)
+        self._second = _SecondArm(second, database, space, clock, claims, share=theirs)
         self._scale: Scale | None = None
-        self._wide_gates: dict[bool, RelevanceGate] = {}
 
     @property
     def second(self) -> Second | None:
@@ -220,25 +213,12 @@ class TwoArms(DenseArm):
     async def gate_for(self, message: Floats) -> RelevanceGate | None:
         """See `DenseArm.gate_for`: the gate of the embedder that reads the message, on the scale of the first."""
         first = await super().gate()
-        if first is None or len(message) == self.dimension:
+        if first is None or message[: self.dimension].any():
             return first
-        by_first = bool(message[: self.dimension].any())
-        if by_first not in self._wide_gates:
-            made = first if by_first else await self._second.gate()
-            if made is None:
-                return None
-            self._wide_gates[by_first] = replace(
-                made,
-                weights=self._widened(made.weights[None], by_first=by_first)[0],
-                mean=first.mean,
-                deviation=first.deviation,
-            )
-        return self._wide_gates[by_first]
-
-    def _widened(self, rows: Vectors, *, by_first: bool) -> Vectors:
-        wide = self._joined(rows if by_first else None, None if by_first else rows)
-        assert wide is not None
-        return wide
+        made = await self._second.gate()
+        if made is None:
+            return None
+        return replace(made, mean=first.mean, deviation=first.deviation, start=self.dimension)
 
     # Embedding what is stored.
 

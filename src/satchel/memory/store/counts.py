@@ -46,8 +46,7 @@ class TagCount:
 class Ways:
     """What leads to memories: each name or sphere with how many memories speak of it, the most first."""
 
-    people: Sequence[tuple[str, int]]
-    places: Sequence[tuple[str, int]]
+    names: Sequence[tuple[str, int]]
     spheres: Sequence[tuple[str, int]]
 
 
@@ -67,16 +66,14 @@ def read_ways(connection: Connection, space: int, *, now: int) -> Ways:
     spheres = Counter(one for _, some, kind in rows if kind == "fact" for one in some.split())
     persons = {one.removeprefix(PERSON) for one in spheres if one.startswith(PERSON)}
     found = names_in((text, kind == "fact") for text, _, kind in rows)
-    known = {"-".join(one.name.casefold().split()) for one in found}
+    known = {"-".join(name.casefold().split()) for name in found}
     called = [(person.replace("-", " ").title(), spheres[PERSON + person]) for person in persons - known]
-    is_person = {one.name: one.name.casefold() in persons or not one.is_place for one in found}
 
     def most(some: Iterable[tuple[str, int]]) -> Sequence[tuple[str, int]]:
         return sorted(some, key=lambda one: (-one[1], one[0]))[:_MOST_WAYS]
 
     return Ways(
-        people=most([*called, *((one.name, one.count) for one in found if is_person[one.name])]),
-        places=most((one.name, one.count) for one in found if not is_person[one.name]),
+        names=most([*called, *found.items()]),
         spheres=most((name, n) for name, n in spheres.items() if not name.startswith(PERSON)),
     )
 

@@ -100,9 +100,9 @@ def wish_of(text: str) -> DiscretionWish | None:
     sentences = [part.strip() for part in _SENTENCE.findall(text) if part.strip()]
     found: list[tuple[int, WishKind]] = []
     for place, sentence in enumerate(sentences):
-        if len(sentence) <= _MOST_SENTENCE_CHARS and (kind := _kind_of(sentence)):
-            if kind in _BY_NAME and place:
-                continue  # Whoever announces themselves does it first.
+        kind = _kind_of(sentence)
+        # Whoever announces themselves does it first.
+        if kind and not (kind in _BY_NAME and place):
             found.append((place, kind))
     if not found:
         return None
@@ -123,8 +123,8 @@ def open_part(text: str) -> str:
     """
     last = 0
     for match in _SENTENCE.finditer(text):
-        sentence = match.group().strip()
-        if len(sentence) <= _MOST_SENTENCE_CHARS and _kind_of(sentence) == "forget":
+        sentence = match.group()
+        if _kind_of(sentence) == "forget":
             last = len(text) if ":" in sentence or "：" in sentence else match.end()
     return " " * last + text[last:] if last else " " * len(text)
 
@@ -134,10 +134,7 @@ def beside_wish(text: str) -> str:
     is about its own sentence and those before and after it. Beyond them, who read the whole says what it is about.
     """
     sentences = list(_SENTENCE.finditer(text))
-    found = [
-        len(each.group()) <= _MOST_SENTENCE_CHARS and _kind_of(each.group().strip()) == "confidential"
-        for each in sentences
-    ]
+    found = [_kind_of(each.group()) == "confidential" for each in sentences]
     parts = list(" " * len(text))
     for place, each in enumerate(sentences):
         if not any(found[max(place - 1, 0) : place + 2]):
@@ -234,7 +231,8 @@ def telling_words(text: str, language: str = "") -> set[int]:
 
 
 def _kind_of(sentence: str) -> WishKind | None:
-    text = _plain(sentence)
+    sentence = sentence.strip()
+    text = _plain(sentence) if len(sentence) <= _MOST_SENTENCE_CHARS else ""
     # "This is confidential" is nobody's name.
     order = sorted(_ORDER, key=_BY_NAME.__contains__)
     return next((kind for kind in order if _forms()[kind].search(text)), None)

@@ -17,6 +17,7 @@ from sqlalchemy import Connection, bindparam, delete, func, insert, select, upda
 from satchel.memory.store.cues import cues_of
 from satchel.memory.store.repository import count_up, listed
 from satchel.memory.store.tables import cue_vectors, cues, memories, models, tokens, vectors, words
+from satchel.memory.text.languages import CODES
 from satchel.memory.text.lexicon import LANGUAGE_SHIFT
 from satchel.storage import Prepared
 
@@ -32,12 +33,11 @@ class ModelRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Share:
-    """Which memories a model gives vectors to: those in these languages (numbers of `languages.CODES`), or all
-    `others`. A memory loses its vectors of `instead_of` then.
+    """Which memories a model gives vectors to: those in these languages (numbers of `languages.CODES`). A memory loses
+    its vectors of `instead_of` then.
     """
 
-    languages: tuple[int, ...] = ()
-    others: bool = True
+    languages: tuple[int, ...] = tuple(range(len(CODES)))
     instead_of: int | None = None
 
 
@@ -131,34 +131,29 @@ def write_examples(connection: Connection, model: int, hash: str, found: bytes) 
     )
 
 
-def _without_vectors(query: Any, space: Any, model: Any, *, others: bool) -> Any:
+def _without_vectors(query: Any, space: Any, model: Any) -> Any:
     """Those of a query of `memories` that a model gives vectors to and that have none; see `Share`. Which languages are
     meant is a parameter.
     """
     join = memories.outerjoin(vectors, (vectors.c.rid == memories.c.rid) & (vectors.c.model_id == model))
     join = join.outerjoin(words, words.c.rid == memories.c.rid)
     language = func.coalesce(words.c.features, 0).op(">>")(LANGUAGE_SHIFT)
-    given = listed(bindparam("languages"))
     query = query.select_from(join).where(
-        vectors.c.rid.is_(None), language.not_in(given) if others else language.in_(given)
+        vectors.c.rid.is_(None), language.in_(listed(bindparam("languages")))
     )
     return query if space is None else query.where(memories.c.space_id == space)
 
 
 def count_pending(connection: Connection, space: int | None, model: int, share: Share) -> int:
     """How many memories of a space, or of the whole database, have no vectors of a model; only those of its share."""
-    query = _without_vectors(select(func.count()), space, model, others=share.others)
+    query = _without_vectors(select(func.count()), space, model)
     return int(connection.execute(query, {"languages": json.dumps(share.languages)}).scalar_one())
 
 
-def _pending_query(*, others: bool, everywhere: bool) -> Prepared:
+def _pending_query(*, everywhere: bool) -> Prepared:
+    columns = select(memories.c.rid, memories.c.space_id, memories.c.content, memories.c.content_hash)
     query = (
-        _without_vectors(
-            select(memories.c.rid, memories.c.space_id, memories.c.content, memories.c.content_hash),
-            None,
-            bindparam("model"),
-            others=others,
-        )
+        _without_vectors(columns, None, bindparam("model"))
         .where(memories.c.rid.not_in(listed(bindparam("without"))))
         .limit(bindparam("limit"))
     )
@@ -173,11 +168,7 @@ def _pending_query(*, others: bool, everywhere: bool) -> Prepared:
 
 
 # Building a statement takes longer than running it.
-_PENDING_QUERIES = {
-    (others, everywhere): _pending_query(others=others, everywhere=everywhere)
-    for others in (False, True)
-    for everywhere in (False, True)
-}
+_PENDING_QUERIES = {everywhere: _pending_query(everywhere=everywhere) for everywhere in (False, True)}
 
 
 def pending_vectors(
@@ -197,7 +188,7 @@ def pending_vectors(
     are the rids of memories that somebody is embedding already; with `since`, only what changed in the space after that
     change.
     """
-    query = _PENDING_QUERIES[share.others, space is None]
+    query = _PENDING_QUERIES[space is None]
     values: dict[str, Any] = {"model": model, "limit": limit, "without": json.dumps(list(without))}
     values["languages"] = json.dumps(share.languages)
     if space is not None:

@@ -9,84 +9,14 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from satchel.memory.text.credentials.secret import NETWORK, Secret, spans
+from satchel.memory.text.credentials.secret import Secret, spans
 
 # Fewer than six digits near each other are no number of a person, an account or a card.
 _DIGITS: Final = re.compile(r"(?:\d[A-Z .\-/]{0,3}){6}")
-# As numbers are printed to be typed: groups of one length. A date has others.
-_GROUPS: Final = r"\d\d(?:[ .-]\d\d){2,7}|\d{3}(?:[ .-]\d{3}){1,5}|\d{4}(?:[ .-]\d{4}){1,5}"
-_LONG: Final = re.compile(r"\d{4}|\d[ -]\d")
-_PIN: Final = re.compile(
-    r"\b(?:pin|cvv2?|cvc|puk|geheimzahl)\b(?:\s+(?:code|number|nummer))?"
-    r"(?:\s+(?:for|of|to|on|für|meiner|deiner|der|zur|de|del|du|della)\s+[^\n.:;=!?\d]{1,40}?)?"
-    rf"\s*(?:is|was|:|=|ist|lautet|es|est|è)?\s*((?:{_GROUPS}|\d{{3,8}})(?!\d))\b",
-    re.IGNORECASE,
-)
-_OPENED: Final = r"door|gate|alarm|garage|safe|lock(?:er|box)?|padlock|vault|key-?pad"
-_CODE: Final = re.compile(
-    rf"\b(?:verification|security|log-?in|sign-?in|confirmation|one-time|entry|unlock|2fa|otp|tan|access|{_OPENED})"
-    r"(?: opener)?[ -](?:pass)?code(?:\s+(?:for|of|to|on|at|in)\s+[^\n.:;=!?]{1,40}?)?"
-    rf"(?:\s+(?:is|was)|\s*[:=]|\?\s+it['’]?s)\s*({_GROUPS}|\d{{3,8}})\b",
-    re.IGNORECASE,
-)
-# Said of the thing that it opens. To the end of the clause: "the code of the lock is 300 lines long".
-_FOR_WHAT: Final = re.compile(
-    r"\b(?:code|key|combination|combo)\b(?P<what>[^\n.:;=!?]{1,60}?)"
-    r"(?:\s(?:is|was|are|says|reads|(?:was |has been )?changed to)(?:\s+now)?\s|\s*[:=])\s*"
-    rf"(?P<value>(?:{_GROUPS}|\d{{3,8}})(?!\d))(?=\s*(?:[.,;!?)\n]|\Z))",
-    re.IGNORECASE,
-)
-# "of the garage door at home", and not "of the lock file", "from the alarm system".
-_OF_OPENED: Final = re.compile(
-    r"\A\s+(?:for|of|to|on|at|in|by)\s+(?:[\w'’-]+\s+){0,5}?"
-    rf"(?:(?P<opened>{_OPENED})|{NETWORK.pattern})\b(?=\s*\Z|\s+(?:at|in|of|on|by|for|to|behind|next)\b)",
-    re.IGNORECASE,
-)
-_ENTRANCE: Final = re.compile(
-    r"\b(?:code de (?:la |l['’])?(?:porte|alarme|entrée)|digicode|code du (?:portail|coffre)"
-    r"|(?:tür|haustür|tor|alarm|tresor)-?code|código de (?:la )?(?:puerta|alarma|entrada)"
-    r"|codice (?:della porta|allarme))"
-    r"(?:\s(?:de|du)\s[^\n.:;=!?\d]{1,30}?)?\s*(?:is|est|ist|lautet|es|è|:|=)\s*(?:el |le |der )?"
-    r"([A-Z]?\d{3,8}[A-Z#*]?|(?=[A-Z]*\d)[A-Z\d]{4,8})(?![\w])",
-    re.IGNORECASE,
-)
-# What is opened with numbers, in other languages; a card's are typed as well.
-_OPENED_ELSEWHERE: Final = (
-    r"\w*tür|tor|tresor|alarmanlage|handys?|\w*schloss|schließfach|spind|\w+karte"
-    r"|puerta|portal|portero|alarma|caja fuerte|garaje|candado|móvil|teléfono|tarjeta"
-    r"|porte|portail|alarme|coffre(?:-fort)?|immeuble|cadenas|téléphone|carte (?:bleue|bancaire|de crédit)"
-)
-_TYPED: Final = rf"(?:{_GROUPS}|\d{{1,2}}(?:[ -]\d{{1,2}}){{2,4}}|\d{{4,8}})(?!\d)"
-_ENDS: Final = r"(?=[#*]?\s*(?:[.,;!?)\n]|\Z|followed by\b))"
-_FOR_WHAT_ELSEWHERE: Final = re.compile(
-    rf"\b(?:\w*code|código|clave|codice|\w*kombination|combinación)\b(?! postal\b)"
-    rf"[^\n.:;=!?\d]{{1,30}}?\b(?:{_OPENED_ELSEWHERE})\b"
-    r"[^\n.:;=!?\d]{0,25}?(?:\s(?:is|est|ist|lautet|es|è)|\s*[:=]|,\s*c['’]est)\s*(?:le |el |der )?"
-    rf"(?P<value>(?=[A-Z]*\d)[A-Z\d]{{4,8}}(?!\w)|{_TYPED}){_ENDS}",
-    re.IGNORECASE,
-)
-_TYPES: Final = (
-    r"enter|(?:type|punch|key)(?: in)?|press|dial|tippe?|gebe|gib|tecle\w+|marc[ao]|tapez?|compose[rz]?"
-)
-_INTO: Final = rf"\b(?:with|using|wants|takes|needs|expects|mit|con|avec|{_TYPES})(?: (?:ich|man))?\s"
-# "unlock my phone with 1234"; "the safe opens with 12-34-07", "punch in 1234 at the gate".
-_OPENS_WITH: Final = re.compile(
-    r"\b(?:(?:unlock|disarm|entsperr|entriegel|desbloque|déverrouill|désarm)\w*"
-    rf"|(?:{_OPENED}|{_OPENED_ELSEWHERE})s?)\b[^\n.:;=!?\d]{{0,40}}?{_INTO}"
-    rf"(?P<value>{_TYPED})(?!, \d)(?:{_ENDS}|(?=\s(?:auf|ab|ein)\b))"
-    rf"|\b(?:{_TYPES})(?: (?:ich|man))?\s(?P<before>{_TYPED})\s(?:at|on|an|am|en|à)\s"
-    rf"(?:\w+\s)?(?:{_OPENED}|{_OPENED_ELSEWHERE})\b",
-    re.IGNORECASE,
-)
 _RECOVERY: Final = re.compile(
     r"\b(?i:recovery|backup|scratch|rescue|emergency|wiederherstellungs|ersatz)[ -]?(?i:codes?|keys?)\b"
     r"(?:[^\n:=]{0,40}[:=]|\s+(?:is|are|ist|sind)|\s(?=[\w-]*[a-zA-Z][\w-]*\d|[\w-]*\d[\w-]*[a-zA-Z]))\s*"
     r"((?:(?:and\s|und\s|et\s|y\s)?(?:\d{1,2}[.)]\s|[-*•]\s)?(?=[a-z-]*\d|[A-Z-]*\d)[A-Za-z0-9]{4,12}(?:-[A-Za-z0-9]{4,12}){0,7}\b[\s,;]{0,4}){1,24})"
-)
-_COMBINATION: Final = re.compile(
-    r"\b(?:safe|lock|locker|padlock|vault|gate|door)(?:['’]s)?\s+(?:combination|combo)\b(?:\s+(?:for|of|to|on|at)\s+[^\n.:;=!?\d]{1,40}?)?"
-    r"\s*(?:is|was|:|=)\s*(\d{1,2}(?:[ -]\d{1,2}){2,4}|\d{3,8})\b",
-    re.IGNORECASE,
 )
 _BITLOCKER: Final = re.compile(r"(?<![\d-])\d{6}(?:-\d{6}){7}(?![\d-])")
 # The secret of a one-time password generator, in base 32.
@@ -138,25 +68,11 @@ _NETWORKS: Final = (
 def find_numbers(text: str) -> Iterator[Secret]:
     """The numbers and phrases in a text that are secrets."""
     lowered = text.lower()
-    if any(word in lowered for word in ("pin", "cvv", "cvc", "puk", "geheimzahl")):
-        yield from spans("pin", _PIN.finditer(text), 1)
     if any(word in lowered for word in ("code", "key", "2fa", "otp", "mfa")):
-        yield from spans("code", _CODE.finditer(text), 1)
         for match in _RECOVERY.finditer(text):
             end = match.start(1) + len(match[1].rstrip(" \t\r\n,;"))
             yield Secret(kind="code", start=match.start(1), end=end)
         yield from spans("code", _BASE32.finditer(text), 1)
-    if any(word in lowered for word in ("code", "key", "comb")):
-        yield from spans("code", (m for m in _FOR_WHAT.finditer(text) if _opens(m)), "value")
-    if any(word in lowered for word in ("code", "código", "codice")):
-        yield from spans("code", _ENTRANCE.finditer(text), 1)
-    if any(word in lowered for word in ("code", "código", "clave", "codice", "komb", "comb")):
-        yield from spans("code", _FOR_WHAT_ELSEWHERE.finditer(text), "value")
-    if _LONG.search(text):
-        for group in ("value", "before"):
-            yield from spans("code", (m for m in _OPENS_WITH.finditer(text) if m[group]), group)
-    if "comb" in lowered:
-        yield from spans("code", _COMBINATION.finditer(text), 1)
     if "phrase" in lowered or "words" in lowered:
         yield from spans("seed-phrase", _PHRASE.finditer(text), 1)
     if _DIGITS.search(text) is None:
@@ -168,13 +84,6 @@ def find_numbers(text: str) -> Iterator[Secret]:
     yield from spans("social-security-number", _NAMED_PERSON.finditer(text), 1)
     for pattern, is_one in _PERSONS:
         yield from spans("social-security-number", (m for m in pattern.finditer(text) if is_one(m[0])))
-
-
-def _opens(match: re.Match[str]) -> bool:
-    """Whether a number opens what it is said of: a lock, or a network, whose keys have eight digits or more (WPA)."""
-    found = _OF_OPENED.search(match["what"])
-    digits = sum(char.isdigit() for char in match["value"])
-    return found is not None and (found["opened"] is not None or digits >= 8)
 
 
 def _is_in_hash(text: str, match: re.Match[str]) -> bool:
@@ -240,14 +149,10 @@ def _is_french(text: str) -> bool:
     return 97 - int(plain[:13]) % 97 == int(plain[13:])
 
 
-def _always(_: str) -> bool:
-    return True
-
-
 _PERSONS: Final[tuple[tuple[re.Pattern[str], Callable[[str], bool]], ...]] = (
-    (_US, _always),
-    (_BRITISH, _always),
-    (_ITALIAN, _always),
+    (_US, bool),
+    (_BRITISH, bool),
+    (_ITALIAN, bool),
     (_SWISS, _is_swiss),
     (_GERMAN, _is_german),
     (_AUSTRIAN, _is_austrian),

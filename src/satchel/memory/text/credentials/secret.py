@@ -29,7 +29,7 @@ PLACEHOLDER: Final = re.compile(
     r"|keyring|secrets)\b",
     re.IGNORECASE,
 )
-_REFERENCE: Final = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+\Z|[A-Za-z_]\w*\(|[A-Za-z_]\w*\[|@\w")
+_REFERENCE: Final = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+\Z|[A-Za-z_][\w.]*\(|[A-Za-z_]\w*\[|@\w")
 _HASH: Final = re.compile(r"[0-9a-f]{7,128}\Z", re.IGNORECASE)
 
 SAID_OF_IT: Final = re.compile(
@@ -86,3 +86,15 @@ def is_random(value: str) -> bool:
 def is_hash(value: str) -> bool:
     """Whether a value is all hexadecimal digits, as commits and checksums are."""
     return _HASH.match(value) is not None
+
+
+def kind_of(name: str) -> str:
+    """What the value beside a name is: "password", "key", "token" or "secret"."""
+    lowered = name.lower()
+    if "token" in lowered:
+        return "token"
+    if "key" in lowered:
+        return "key"
+    if "secret" in lowered or "credential" in lowered:
+        return "secret"
+    return "password"

@@ -6,9 +6,8 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from satchel.memory.text.credentials.secret import SAID_OF_IT, Secret, is_placeholder, is_random
+from satchel.memory.text.credentials.secret import SAID_OF_IT, Secret, is_placeholder, is_random, kind_of
 from satchel.memory.text.credentials.settings import NAMES, is_counted
-from satchel.memory.text.credentials.spoken import kind_of
 
 # An argument as a shell reads it; one of the three holds it.
 _ARGUMENT: Final = r"(?:'([^'\n]{2,300})'|\"([^\"\n]{2,300})\"|([^\s'\"|;&<>]{2,300}))"

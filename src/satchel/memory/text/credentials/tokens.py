@@ -119,10 +119,6 @@ _KEY_BODY: Final = re.compile(r"[\sA-Za-z0-9+/=\\:,.-]*")
 _MOST_KEY_CHARS: Final = 20_000
 # "-----BEGIN" in base64, as in a kubeconfig: a certificate begins like that too.
 _KEY_DATA: Final = re.compile(r"(?<![A-Za-z0-9+/])LS0tLS1CRUdJTi[A-Za-z0-9+/]{16,}={0,2}")
-_HEX_KEY: Final = re.compile(
-    r"\bprivate[ _-]key\b[^\n0-9a-fA-F]{0,12}(?:0x)?([0-9a-fA-F]{64})\b", re.IGNORECASE
-)
-
 # "://name:password@": the password alone, also where an @ stands in it.
 _URL: Final = re.compile(r"://[^\s/:@'\"<>]{0,200}:([^\s/'\"<>]{2,200})@[\w\[]")
 _THIN: Final = re.compile(
@@ -191,7 +187,6 @@ def _key_blocks(text: str) -> Iterator[Secret]:
         at = end.end() if end is not None else body.end() if body is not None else begin.end()
         yield Secret(kind="private-key", start=begin.start(), end=at)
     yield from spans("private-key", (m for m in _KEY_DATA.finditer(text) if _is_private(m[0])))
-    yield from spans("private-key", _HEX_KEY.finditer(text), 1)
 
 
 def _is_private(data: str) -> bool:
