@@ -297,6 +297,26 @@ async def test_a_guest_is_told_nothing_of_no_sphere_and_what_a_guest_says_is_not
 
 @requirement("memory:discretion:guest")
 @pytest.mark.parametrize(
+    ("said", "fact", "text", "is_guest"),
+    [
+        ("Moi c'est Bénédicte, tt le monde dit Béné.", "User: tient Chez Béné", "Salut c'est Béné !", False),
+        ("My name is Bridget but everyone calls me Bee.", "User: runs Bee & Sons", "Hi, it's Bee!", False),
+        ("Renzo here, Trieste.", "Furlan: boss of Renzo", "Renzo here. What is on?", False),
+        ("Kevin, mais on dit Castor, bosse ici.", "User: doit 5 € à Castor", "Salut c'est Castor !", True),
+        ("Renzo here, Trieste.", "Renzo (brother): rows", "Renzo here. What is on?", True),
+    ],
+)
+async def test_a_name_that_the_user_gave_as_their_own_is_not_a_guests(
+    said: str, fact: str, text: str, is_guest: bool
+) -> None:
+    async with opened() as memory:
+        await talk(memory, said, session="first")
+        await memory.add(fact)
+        assert await memory.guest_speaks([text]) is is_guest
+
+
+@requirement("memory:discretion:guest")
+@pytest.mark.parametrize(
     ("fact", "text", "is_guest"),
     [
         ("Heike (wife): is seasick", "Heike hier, wo sind die Schlüssel?", True),

@@ -18,6 +18,7 @@ from satchel.memory.text.discretion import (
     Whose,
     beside_wish,
     is_kin,
+    is_own,
     named_in,
     open_part,
     stricter,
@@ -97,7 +98,7 @@ _SAID_BETWEEN = Prepared(
 )
 _NEWEST_TURN = 1 << 62
 _MOST_SAID = 1_000
-"""Of the user's turns, the newest: with a language model, older ones have been read for facts."""
+"""Of the user's turns, the oldest and the newest: with a language model, the others have been read for facts."""
 AS_ASKED = "as asked in turn "
 """How the reason begins why a memory is held back whose own words don't say so."""
 
@@ -119,18 +120,26 @@ def guest_in(connection: Connection, space: int, session: str) -> bool:
 
 
 def name_of(connection: Connection, space: int, name: str) -> Whose:
-    """Whose name it is, by the facts of a space (see `named_in`), or as the user spoke of somebody of theirs before
-    that was read for facts. The user's own comes first.
+    """Whose name it is, by what the facts of a space are about (see `named_in`), or else by what the user said of
+    themselves and of theirs, or else by what facts speak of. The user's own comes first.
     """
     contents = select(memories.c.content).where(memories.c.space_id == space)
     found = {
         named_in(name, content) for content in connection.scalars(contents.where(memories.c.kind == "fact"))
     }
-    if found <= {""}:
-        said = contents.where(memories.c.kind == "episode", memories.c.trust == "user")
-        newest = said.order_by(memories.c.said_at.desc()).limit(_MOST_SAID)
-        return "other" if any(is_kin(name, content) for content in connection.scalars(newest)) else ""
-    return "own" if "own" in found else "other"
+    for whose in ("own", "other"):
+        if whose in found:
+            return whose
+    said = contents.where(memories.c.kind == "episode", memories.c.trust == "user")
+    # People introduce themselves at the beginning.
+    parts = (
+        said.order_by(memories.c.said_at).limit(_MOST_SAID),
+        said.order_by(memories.c.said_at.desc()).limit(_MOST_SAID),
+    )
+    texts = {content for part in parts for content in connection.scalars(part)}
+    if any(is_own(name, text) for text in texts):
+        return "own"
+    return "other" if "named" in found or any(is_kin(name, text) for text in texts) else ""
 
 
 def obey(

@@ -21,8 +21,10 @@ GUEST: Final = "guest"
 """The speaker of what was said while somebody other than the user wrote."""
 HELD_BACK: Final[tuple[Discretion, ...]] = ("confidential", "withheld")
 
-Whose: TypeAlias = Literal["own", "other", ""]
-"""A name: the user's, somebody else's, or nobody's that is known."""
+Whose: TypeAlias = Literal["own", "other", "named", ""]
+"""A name: the user's, somebody else's, of whom or of whose things a fact only speaks ("named"), or nobody's that is
+known.
+"""
 WishKind: TypeAlias = Literal["back", "guest", "named", "again", "forget", "confidential"]
 
 _ORDER: Final[tuple[WishKind, ...]] = ("back", "guest", "named", "again", "forget", "confidential")
@@ -72,7 +74,7 @@ class DiscretionWish(NamedTuple):
             return self.kind == "guest"
         if whose == "own":
             return False
-        return True if whose == "other" and self.kind == "named" else None
+        return True if whose in ("other", "named") and self.kind == "named" else None
 
     @property
     def discretion(self) -> Discretion:
@@ -150,8 +152,8 @@ def announced(texts: Iterable[str]) -> list[DiscretionWish]:
 
 def named_in(name: str, content: str) -> Whose:
     """Whose name (in lower case, without accents) it is by a fact, which begins with its subject ("Heike (wife):
-    seasick") and calls the user "User": "own" if the user is called so ("User: Jörn, 67"), "other" if a fact about
-    somebody else has it.
+    seasick") and calls the user "User": "own" if the user is called so ("User: Jörn, 67"), "other" if it is about
+    somebody who is, and "named" if it only has the name: "User: runs the stand Chez Béné" is about Béné herself.
     """
     subject, colon, rest = content.replace("\uff1a", ":").partition(":")
     words = [word for word in _WORD.findall(_plain(subject)) if word != "the"]
@@ -160,9 +162,10 @@ def named_in(name: str, content: str) -> Whose:
             return "own"
         if not colon:
             return ""
+    if (colon and name in _called(subject)) or is_kin(name, content):
+        return "other"
     # "Choir: every Friday" is about nobody, but "June (wife): seasick" is.
-    is_named = name in _names(content) - _calendar() or (colon and name in _called(subject))
-    return "other" if is_named or is_kin(name, content) else ""
+    return "named" if name in _names(content) - _calendar() else ""
 
 
 def _called(text: str) -> list[str]:
@@ -174,11 +177,20 @@ def _called(text: str) -> list[str]:
 
 def is_kin(name: str, said: str) -> bool:
     """Whether the user speaks of somebody of theirs by this name ("my husband Tobi"). `name` is as in `named_in`."""
+    return _says(said, "kin", name)
+
+
+def is_own(name: str, said: str) -> bool:
+    """Whether the user says that they are called so ("my name is Tobi", "Tobi here")."""
+    return _says(said, "own", name)
+
+
+def _says(said: str, form: str, name: str) -> bool:
     said = said[:_MOST_CHARS]
     # Chinese has no capitals.
     if name not in plain(said) or not (name > _UNSPACED or name in _names(said)):
         return False
-    return any(name in match.groups() for match in _forms()["kin"].finditer(_plain(said)))
+    return any(name in match.groups() for match in _forms()[form].finditer(_plain(said)))
 
 
 def _names(text: str) -> set[str]:
