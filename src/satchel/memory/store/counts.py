@@ -22,7 +22,7 @@ _LAST_DAY: Final = date.max.toordinal()
 _MOST_READ: Final = 1_000
 """Memories: reading the names in so many of 400 characters takes 0.16 s of CPU."""
 _READ_CHARS: Final = 600
-_MOST_WAYS: Final = 16
+_MOST_WAYS: Final = 24
 
 
 @dataclass(frozen=True, slots=True)
