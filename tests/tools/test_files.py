@@ -170,13 +170,10 @@ async def test_one_line_of_many_megabytes_is_read_in_pieces(session: Session) ->
         (b"BM" + bytes(16), "image/bmp, 18 bytes"),
         (b"%PDF-1.7\nxyz", "application/pdf, 12 bytes"),
         (b"ID3\3\0\0", "audio/mpeg, 6 bytes"),
-        (b"\x7fELF\2\1\1\0", "an ELF program or library, 8 bytes"),
-        (b"PK\3\4\x14\0\0", "a ZIP archive (or a document, book or package that is one), 7 bytes"),
-        (b"\x1f\x8b\x08\0abc", "gzip-compressed, 7 bytes"),
+        (b"\x1f\x8b\x08abc", "binary, 6 bytes"),
         (b"a\0b", "binary, 3 bytes"),
         (bytes(1000), "binary, 1,000 bytes"),
         (bytes(range(256)), "binary, 256 bytes"),
-        (b"x" * 257 + b"ustar\0", "a tar archive, 263 bytes"),
     ],
 )
 async def test_what_is_not_text_is_described(session: Session, data: bytes, kind: str) -> None:
