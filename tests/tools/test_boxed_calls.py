@@ -82,10 +82,6 @@ async def test_in_other_modes_a_permitted_command_runs_outside(mode: Mode, rule:
     assert (decision.allowed, decision.box) == (True, None)
 
 
-async def test_plan_runs_no_program_even_boxed() -> None:
-    assert not (await decided(gate("plan"), bash("make test"))).allowed
-
-
 @requirement("permissions:auto:without-a-sandbox")
 async def test_without_a_sandbox_auto_asks_as_ask_does_and_says_why() -> None:
     one = gate("auto", boxing=Boxing("there is no sandbox here (no bwrap)"))
