@@ -360,9 +360,7 @@ def test_bash_runs_nothing_that_was_not_read(command: str) -> None:
         log.unlink()
     assert [words for words in ran if words not in parts] == []
     # Something runs first, unless it is a name with a slash, which bash looks for by itself, or `[`, which it has.
-    assert (
-        ran or "/" in parts[0][0] or parts[0][0] == "[" or len(parts) > 1
-    )
+    assert ran or "/" in parts[0][0] or parts[0][0] == "[" or len(parts) > 1
 
 
 # ---- Paths
