@@ -444,7 +444,7 @@ async def test_what_was_not_read_is_not_overwritten(session: Session) -> None:
     await session("file_read", path="a.sh")
     assert write.foresee({"path": "a.sh", "content": "two\n"}, session.context) == ""
     result = await session("file_write", path="a.sh", content="two\n")
-    assert result.text == "Replaced a.sh.\n--- a.sh\n+++ a.sh\n@@ -1,1 +1,1 @@\n-one\n+two"
+    assert result.text == "Replaced a.sh.\n--- a.sh\n+++ a.sh\n@@ -1 +1 @@\n-one\n+two"
     assert stat.S_IMODE(path.stat().st_mode) == 0o750
     assert (await session("file_write", path="a.sh", content="two\n")).text == (
         "a.sh already has this content."
@@ -655,8 +655,8 @@ def test_a_difference_applied_to_the_old_text_gives_the_new(before: list[str], a
     at = 0
     for row in diff[2:]:
         if row.startswith("@@"):
-            start, length = map(int, row.split()[1][1:].split(","))
-            at = (start - 1 if length else start) + offset
+            start, _, length = row.split()[1][1:].partition(",")
+            at = int(start) - (length != "0") + offset
         elif row.startswith("-"):
             assert lines.pop(at) == row[1:]
             offset -= 1

@@ -59,7 +59,8 @@ def editing(path: Path, *, dry_run: bool = False) -> Iterator[tuple[TomlFile | N
         document = tomlkit.parse(before)
         try:
             yield file, document
-            text = tomlkit.dumps(document)
+            text = tomlkit.dumps(document).rstrip("\n")
+            text = f"{text}\n" if text else ""
             tomllib.loads(text)
         except (TOMLKitError, tomllib.TOMLDecodeError, ValueError, TypeError) as error:
             raise ConfigError(
