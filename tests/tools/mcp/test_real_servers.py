@@ -89,36 +89,6 @@ async def test_the_time_server_is_listed_called_killed_and_back(open_servers: Op
         assert (await servers.call("mcp__time__convert_time", **ZONE)).text == before.text
 
 
-@requirement("mcp:real-servers")
-async def test_the_git_server_sees_a_repository(open_servers: Open, tmp_path: Path) -> None:
-    repository = tmp_path / "repository"
-    subprocess.run(["git", "init", "-q", str(repository)], check=True)
-    (repository / "notes.txt").write_text("Momo\n")
-    async with open_servers(from_pypi("git")) as servers:
-        assert {"mcp__git__git_status", "mcp__git__git_log"} <= set(await servers.names())
-        status = await servers.call("mcp__git__git_status", repo_path=str(repository))
-        assert "notes.txt" in status.text
-        assert not status.is_error
-        assert status.untrusted
-        refused = await servers.call("mcp__git__git_status", repo_path=str(tmp_path / "none"))
-        assert refused.is_error
-
-
-@requirement("mcp:real-servers")
-async def test_the_filesystem_server_stays_in_the_folder_that_it_was_given(
-    open_servers: Open, tmp_path: Path
-) -> None:
-    folder = tmp_path / "papers"
-    folder.mkdir()
-    (folder / "a.txt").write_text("Momo\n")
-    async with open_servers(from_npm("filesystem", str(folder))) as servers:
-        assert "mcp__filesystem__read_text_file" in await servers.names()
-        read = await servers.call("mcp__filesystem__read_text_file", path=str(folder / "a.txt"))
-        assert (read.text.strip(), read.is_error) == ("Momo", False)
-        outside = await servers.call("mcp__filesystem__read_text_file", path="/etc/hostname")
-        assert outside.is_error
-
-
 @requirement("mcp:real-servers", "mcp:environment")
 async def test_the_memory_server_stores_its_data_where_its_entry_says(
     open_servers: Open, tmp_path: Path

@@ -68,25 +68,16 @@ BACKGROUND: Mapping[str, Mapping[str, Any]] = {
         "description": "Return at once. It runs until the session ends, or for `timeout_s`; `jobs` reads and stops it",
     }
 }
+
+
+def _names(what: str) -> Mapping[str, Any]:
+    return {"type": "array", "items": {"type": "string"}, "maxItems": 32, "description": what}
+
+
 WISHES: Mapping[str, Mapping[str, Any]] = {
-    NETWORK: {
-        "type": "array",
-        "items": {"type": "string"},
-        "maxItems": 32,
-        "description": 'Hosts, such as "registry.npmjs.org"',
-    },
-    READ: {
-        "type": "array",
-        "items": {"type": "string"},
-        "maxItems": 32,
-        "description": "Paths to read, outside of the project",
-    },
-    WRITE: {
-        "type": "array",
-        "items": {"type": "string"},
-        "maxItems": 32,
-        "description": "Existing paths to write, outside of the project",
-    },
+    NETWORK: _names('Hosts, such as "registry.npmjs.org"'),
+    READ: _names("Paths to read, outside of the project"),
+    WRITE: _names("Existing paths to write, outside of the project"),
     OUTSIDE: {"type": "boolean", "description": "Only for what no sandbox can do: docker, sudo"},
     REASON: {"type": "string", "description": "Why, in a few words"},
 }

@@ -19,7 +19,7 @@ from satchel.tools.boxed import BoxedRun, Workspaces
 from satchel.tools.external.discovery import run_when_free, start_problem
 from satchel.tools.external.envelope import SHOWN_CHARS, as_result, failure, success
 from satchel.tools.external.folders import Stamp, digest_of, stamp_of
-from satchel.tools.external.schema import ExternalDefinition
+from satchel.tools.external.schema import ExternalDefinition, printed_json
 from satchel.tools.port import Annotations, Effect, ToolContext, ToolResult, ToolSpec
 
 SPARE_S = 5.0
@@ -171,7 +171,11 @@ class ExternalTool:
                 stdout=out,
                 stderr=err,
             )
-        problem, value = _parsed(result.stdout.data)
+        problem, value = "", None
+        try:
+            value = printed_json(result.stdout.data)
+        except ValueError as why:
+            problem = str(why)
         if result.exit_code != 0:
             error, code = f"Tool '{name}' ended with exit code {result.exit_code}", "TOOL_CRASHED"
             if isinstance(value, dict) and isinstance(value.get("error"), str):
@@ -248,19 +252,3 @@ def _without_progress(text: str) -> str:
     if '"progress"' not in text:
         return text
     return "".join(line for line in text.splitlines(keepends=True) if _progress_in(line.encode()) is None)
-
-
-def _parsed(printed: bytes) -> tuple[str, Any]:
-    """What is wrong with the output, or "" and its value."""
-    if not printed.strip():
-        return "it printed nothing", None
-    try:
-        return "", json.loads(printed.decode("utf-8"), parse_constant=_no_number)
-    except UnicodeDecodeError as error:
-        return f"byte {error.start + 1:,} is not UTF-8", None
-    except (ValueError, RecursionError) as error:
-        return " ".join(str(error).split())[:200], None
-
-
-def _no_number(word: str) -> None:
-    raise ValueError(f"{word} is not JSON")

@@ -61,13 +61,13 @@ class McpStatus:
     server: str
     state: State | str
     transport: str
-    protocol: str
-    tools: tuple[str, ...]
-    withheld: tuple[WithheldTool, ...]
-    instructions: str
-    problems: tuple[str, ...]
-    reason: str
-    log: Path
+    protocol: str = ""
+    tools: tuple[str, ...] = ()
+    withheld: tuple[WithheldTool, ...] = ()
+    instructions: str = ""
+    problems: tuple[str, ...] = ()
+    reason: str = ""
+    log: Path = Path()
 
 
 class McpToolset:
@@ -221,13 +221,6 @@ class McpToolset:
                 server=name,
                 state="off",
                 transport="stdio" if entry.command else entry.transport,
-                protocol="",
-                tools=(),
-                withheld=(),
-                instructions="",
-                problems=(),
-                reason="",
-                log=Path(),
             )
             for name, entry in sorted(self._entries.items())
         )
