@@ -105,12 +105,6 @@ async def test_a_rule_for_the_sandbox_allows_nothing_without_one(mode: Mode, rul
     assert decision.wanted == ("bash(make test)",)
 
 
-async def test_deny_rules_hold_in_the_box_in_every_disguise() -> None:
-    one = gate("auto", parse_rule("deny", "bash(rm *)"))
-    for command in ("rm -rf x", "env rm x", "bash -c 'rm x'", "(cd a; rm x)", "a=1 rm x"):
-        assert not (await decided(one, bash(command))).allowed
-
-
 async def test_a_rule_that_asks_is_asked_in_auto_and_the_command_stays_boxed() -> None:
     answers = Answers(Approval(answer="once"))
     decision = await decided(

@@ -33,12 +33,11 @@ import anyio
 import anyio.to_thread
 
 from satchel.errors import SandboxError
-from satchel.sandbox.marks import MARK, REPORT_FD
+from satchel.sandbox.marks import MARK as MARK
+from satchel.sandbox.marks import REPORT_FD as REPORT_FD
 from satchel.sandbox.port import Boxed, Entrance, Status
 from satchel.sandbox.warden import Warden
 from satchel.sandbox.watchdog import Watchdog
-
-__all__ = ["MARK", "REPORT_FD"]
 
 StreamName: TypeAlias = Literal["stdout", "stderr"]
 OnOutput: TypeAlias = Callable[[StreamName, bytes], Awaitable[None]]

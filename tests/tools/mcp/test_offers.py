@@ -11,7 +11,7 @@ import pytest
 from satchel.errors import NotFound, SatchelError, UsageError
 from satchel.tools import ModeGate, PlannedCall
 from satchel.tools.kept import kept_path
-from satchel.tools.mcp.offers import Prompt, PromptArgument
+from satchel.tools.mcp.offers import McpPrompt, PromptArgument
 from satchel.tools.mcp.prompts import arguments_of
 from tests.requirements import requirement
 from tests.tools.mcp.conftest import Open, stranger
@@ -105,6 +105,7 @@ async def test_a_message_that_mentions_a_resource_gets_it_attached_bounded_and_m
 ) -> None:
     offering(
         tmp_path,
+        resources=[{"uri": "demo://a", "name": "a"}],
         contents={"demo://a": [{"text": "one"}], "demo://long": [{"text": "y" * 27_000}]},
     )
     async with open_servers(stranger("offers", tmp_path)) as servers:
@@ -207,7 +208,7 @@ async def test_a_prompt_of_several_messages_says_whose_they_are_and_one_of_a_ser
 )
 def test_the_words_after_a_command_are_its_arguments(words: str, expected: dict[str, str]) -> None:
     arguments = (PromptArgument(name="one", required=True), PromptArgument(name="two"))
-    assert arguments_of(Prompt(server="s", name="p", arguments=arguments), words) == expected
+    assert arguments_of(McpPrompt(server="s", name="p", arguments=arguments), words) == expected
 
 
 @requirement("mcp:instructions")

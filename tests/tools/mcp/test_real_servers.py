@@ -20,7 +20,6 @@ from satchel.config import McpServerSettings
 from satchel.tools import Question
 from tests.requirements import requirement
 from tests.tools.mcp.conftest import Open, until
-from tests.tools.mcp.test_sampling import Answering
 
 pytestmark = pytest.mark.anyio
 ZONE: dict[str, Any] = {"source_timezone": "Europe/Berlin", "time": "12:00", "target_timezone": "Asia/Tokyo"}
@@ -191,17 +190,3 @@ async def test_the_everything_servers_resources_prompts_instructions_and_roots(
         run = await toolset.server_prompts.run("/mcp__everything__args-prompt", "Bonn NRW", context)
         assert run.text.endswith("What's weather in Bonn, NRW?")
         assert tmp_path.as_uri() in (await servers.call("mcp__everything__get-roots-list")).text
-
-
-@requirement("mcp:real-servers", "mcp:sampling")
-async def test_the_everything_server_samples_where_the_user_allows_it(open_servers: Open) -> None:
-    async def ask(question: Question) -> str:
-        return "allow" if "tea" in question.text else "decline"
-
-    async with open_servers(from_npm("everything"), sampler=Answering()) as servers:
-        await servers.names()
-        allowed = await servers.call("mcp__everything__trigger-sampling-request", prompt="tea?", ask=ask)
-        assert "Bonn, says s1" in allowed.text
-        refused = await servers.call("mcp__everything__trigger-sampling-request", prompt="ale?", ask=ask)
-        assert refused.is_error
-        assert "the user declined" in refused.text

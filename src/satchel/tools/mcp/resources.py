@@ -16,7 +16,7 @@ from satchel.tools.display import Display
 from satchel.tools.function import function_tool
 from satchel.tools.kept import write_kept
 from satchel.tools.mcp.exchange import Failed, InputNeeded
-from satchel.tools.mcp.offers import Resource
+from satchel.tools.mcp.offers import McpResource
 from satchel.tools.mcp.results import resource_text
 from satchel.tools.mcp.server import McpServer
 from satchel.tools.mcp.tool import caller_of
@@ -74,7 +74,7 @@ class ServerResources:
     def __init__(self, servers: Mapping[str, McpServer]) -> None:
         self._servers = servers
 
-    async def all(self, server: str = "") -> tuple[tuple[Resource, ...], tuple[str, ...]]:
+    async def all(self, server: str = "") -> tuple[tuple[McpResource, ...], tuple[str, ...]]:
         """List resources and templates; the servers are started for it.
 
         Returns:
@@ -242,7 +242,7 @@ async def _attachment(key: tuple[str, str], text: str, room: int, context: ToolC
     return AttachedText(source=mention, text=f"{mark}\n{text}")
 
 
-def _described(resource: Resource) -> str:
+def _described(resource: McpResource) -> str:
     kind = ", ".join(
         part
         for part in (

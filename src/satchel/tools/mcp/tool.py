@@ -12,7 +12,7 @@ from typing import Any
 from satchel.plain import json_in
 from satchel.tools.box import Box
 from satchel.tools.kept import write_kept
-from satchel.tools.mcp.definitions import ServerDefinition
+from satchel.tools.mcp.definitions import McpDefinition
 from satchel.tools.mcp.exchange import Caller, Failed, InputNeeded
 from satchel.tools.mcp.questions import Elicitation, read_answer
 from satchel.tools.mcp.results import tool_result
@@ -91,7 +91,7 @@ def pending_path(spill_dir: Path, call_id: str) -> Path:
 class McpTool:
     """See `satchel.tools.Tool`. The server is started by the first call."""
 
-    def __init__(self, server: McpServer, definition: ServerDefinition, *, name: str) -> None:
+    def __init__(self, server: McpServer, definition: McpDefinition, *, name: str) -> None:
         self._server = server
         self._definition = definition
         trusts = server.entry.trust_annotations
