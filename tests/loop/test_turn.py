@@ -129,7 +129,7 @@ async def test_a_turn_that_goes_round_in_circles_ends_and_one_that_finds_somethi
     assert (outcome.status, outcome.rounds) == ("limit", 19)
     assert outcome.text == (
         "I stopped because 10 rounds in a row brought nothing new: the same calls, with the same results. "
-        "Done so far: look ×19. Tell me what to try instead."
+        "Done so far: look ×19. Tell me what to try instead, or say “go on”."
     )
     assert history_problems(world.messages, sendable=True) == []
 
