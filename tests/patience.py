@@ -29,7 +29,6 @@ _LIMITS: Final = (
     "tools.boxed.workspace._OPEN_S",
     "tools.mcp.connection.OFFERS_S",
     "tools.mcp.connection.SUBSCRIBE_S",
-    "tools.mcp.resources.LIST_S",
     "tools.mcp.resources.READ_S",
 )
 

@@ -73,9 +73,8 @@ def log_in(run: Run, *more: str, **environ: str) -> Ran:
     return run("mcp-server", "login", "t", "--timeout", "280", *more, environ={"DISPLAY": ":1", **environ})
 
 
-def kept(tmp_path: Path) -> list[Path]:
-    folder = tmp_path / "home" / "oauth"
-    return list(folder.iterdir()) if folder.exists() else []
+def kept(tmp_path: Path) -> Path:
+    return tmp_path / "home" / "keys.json"
 
 
 @requirement("mcp:oauth")
@@ -91,7 +90,7 @@ def test_a_remote_server_is_logged_in_to_called_and_logged_out_of(
     assert browser.addresses == []
 
     done = log_in(run, "--json")
-    (path,) = kept(tmp_path)
+    path = kept(tmp_path)
     assert json.loads(done.out) == {
         "name": "t",
         "issuer": f"{server.origin}/",
@@ -119,7 +118,7 @@ def test_a_remote_server_is_logged_in_to_called_and_logged_out_of(
         assert not any(secret.encode() in other for other in others)
 
     assert run("mcp-server", "logout", "t").err == "t: The login was revoked, and its tokens are deleted.\n"
-    assert (kept(tmp_path), server.users.access, server.users.refresh) == ([], {}, {})
+    assert (kept(tmp_path).read_text(), server.users.access, server.users.refresh) == ("{}\n", {}, {})
     assert NEEDS_LOGIN in run("mcp-server", "test", "t").err
     assert run("mcp-server", "logout", "t").code == 3
 
@@ -227,7 +226,7 @@ def test_where_nobody_logs_in_the_command_gives_up_and_without_a_display_it_open
         1,
         "satchel: Nobody logged in to t within 1 second. Nothing was changed.",
     )
-    assert (browser.addresses, kept(tmp_path)) == ([], [])
+    assert (browser.addresses, kept(tmp_path).exists()) == ([], False)
 
 
 @requirement("mcp:oauth")
@@ -239,7 +238,7 @@ def test_a_user_who_refuses_is_not_logged_in(run: Run, tmp_path: Path, server: G
     assert done.err.splitlines()[-1] == (
         "satchel: The login at t failed: the authorization server says: Ann said no."
     )
-    assert kept(tmp_path) == []
+    assert not kept(tmp_path).exists()
 
 
 @requirement("mcp:oauth")
@@ -414,7 +413,7 @@ def test_an_authorization_server_that_breaks_the_rules_costs_a_clear_error(
     assert done.code == code
     assert "hunter2" not in done.err
     assert len(server.requests) < 50
-    assert kept(tmp_path) == []
+    assert not kept(tmp_path).exists()
 
 
 @requirement("mcp:oauth:hostile")
@@ -424,7 +423,7 @@ def test_a_token_for_another_server_is_not_kept(run: Run, tmp_path: Path, server
     done = log_in(run)
     assert done.code == 1
     assert "the server refuses the new token (HTTP 401)" in done.err
-    assert kept(tmp_path) == []
+    assert not kept(tmp_path).exists()
 
 
 @requirement("mcp:oauth")

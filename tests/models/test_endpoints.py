@@ -21,7 +21,6 @@ from satchel.errors import (
     ModelAuthError,
     ModelRejected,
     ModelUnavailable,
-    ToolsUnsupported,
 )
 from satchel.events import TextDelta, ThinkingDelta, ToolInputDelta
 from satchel.messages import (
@@ -679,29 +678,6 @@ async def test_an_endpoint_that_refuses_tools_is_driven_by_json_and_asked_only_o
                 "content": '{"observation": "Bricks.", "tool": "look"}',
             }
             await model.aclose()
-
-
-async def test_tools_that_are_refused_though_native_calls_are_configured_are_an_error(tmp_path: Path) -> None:
-    refusal = as_json({"error": {"message": "m does not support tools"}}, status=400)
-    async with loopback([refusal]) as server, model_at(server, "openai", tmp_path) as model:
-        with pytest.raises(ToolsUnsupported):
-            await ask(model, request())
-
-
-@requirement("models:layers:text")
-async def test_prose_from_an_endpoint_without_tools_is_the_answer(tmp_path: Path) -> None:
-    refusal = as_json({"error": {"message": "tools param requires --jinja flag"}}, status=500)
-    async with loopback([refusal, as_events(chat("Just ", "prose."))]) as server:
-        model = open_model(
-            "openai:m-1",
-            settings_for(server, tmp_path),
-            abilities=AbilityStore(None, clock=CLOCK),
-            clock=CLOCK,
-        )
-        _, completion = await ask(model, request())
-        await model.aclose()
-    assert completion.blocks == (TextBlock(text="Just prose."),)
-    assert completion.stop_reason == "end_turn"
 
 
 @both

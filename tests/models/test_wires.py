@@ -26,7 +26,7 @@ from satchel.messages import (
     Usage,
     clean_text,
 )
-from satchel.models import AbilityStore, ToolDefinition, open_model
+from satchel.models import AbilityStore, open_model
 from satchel.models.anthropic import wire as anthropic_wire
 from satchel.models.anthropic.wire import MessagesAnswer
 from satchel.models.encoding import encode, parse_object
@@ -40,7 +40,6 @@ from satchel.models.scripted import ScriptedModel
 from satchel.models.sse import EventReader
 from tests.models.loopback import (
     CLOCK,
-    LOOK,
     Wire,
     as_events,
     ask,
@@ -517,15 +516,3 @@ def test_answers_of_hostile_endpoints_are_read_without_an_error() -> None:
             answer.feed_whole(dict(value))
         assert isinstance(answer.blocks, tuple)
         assert answer.stop_reason
-
-
-def test_tools_keep_their_order_and_their_bytes() -> None:
-    other = ToolDefinition(name="a", description="", input_schema={"type": "object"})
-    assert encode(openai_wire.tools_to_wire([LOOK, other])) == encode(
-        openai_wire.tools_to_wire([LOOK, other])
-    )
-    assert [tool["name"] for tool in anthropic_wire.tools_to_wire([LOOK, other], cached=True)] == [
-        "look",
-        "a",
-    ]
-    assert "cache_control" in anthropic_wire.tools_to_wire([LOOK, other], cached=True)[-1]

@@ -140,15 +140,11 @@ async def test_a_log_of_a_gigabyte_is_paged_from_both_ends(session: Session) -> 
 
 
 async def test_pages_of_a_large_file_follow_one_another(session: Session) -> None:
-    path = session.cwd / "big.txt"
     count = 400_000
-    path.write_text("".join(f"{number:030}\n" for number in range(1, count + 1)))
+    (session.cwd / "big.txt").write_text("".join(f"{number:030}\n" for number in range(1, count + 1)))
     for offset in (1, 701, 399_999, 250_001, 2):
         first = rows(await session("file_read", path="big.txt", offset=offset, limit=700))[0]
         assert first == f"{offset:>6}\t{offset:030}"
-    with path.open("r+") as file:
-        file.write("\n" * 31)
-    assert rows(await session("file_read", path="big.txt", offset=702))[0] == f"{702:>6}\t{672:030}"
 
 
 async def test_one_line_of_many_megabytes_is_read_in_pieces(session: Session) -> None:
@@ -170,13 +166,10 @@ async def test_one_line_of_many_megabytes_is_read_in_pieces(session: Session) ->
         (b"BM" + bytes(16), "image/bmp, 18 bytes"),
         (b"%PDF-1.7\nxyz", "application/pdf, 12 bytes"),
         (b"ID3\3\0\0", "audio/mpeg, 6 bytes"),
-        (b"\x7fELF\2\1\1\0", "an ELF program or library, 8 bytes"),
-        (b"PK\3\4\x14\0\0", "a ZIP archive (or a document, book or package that is one), 7 bytes"),
-        (b"\x1f\x8b\x08\0abc", "gzip-compressed, 7 bytes"),
+        (b"\x1f\x8b\x08abc", "binary, 6 bytes"),
         (b"a\0b", "binary, 3 bytes"),
         (bytes(1000), "binary, 1,000 bytes"),
         (bytes(range(256)), "binary, 256 bytes"),
-        (b"x" * 257 + b"ustar\0", "a tar archive, 263 bytes"),
     ],
 )
 async def test_what_is_not_text_is_described(session: Session, data: bytes, kind: str) -> None:
@@ -451,7 +444,7 @@ async def test_what_was_not_read_is_not_overwritten(session: Session) -> None:
     await session("file_read", path="a.sh")
     assert write.foresee({"path": "a.sh", "content": "two\n"}, session.context) == ""
     result = await session("file_write", path="a.sh", content="two\n")
-    assert result.text == "Replaced a.sh.\n--- a.sh\n+++ a.sh\n@@ -1,1 +1,1 @@\n-one\n+two"
+    assert result.text == "Replaced a.sh.\n--- a.sh\n+++ a.sh\n@@ -1 +1 @@\n-one\n+two"
     assert stat.S_IMODE(path.stat().st_mode) == 0o750
     assert (await session("file_write", path="a.sh", content="two\n")).text == (
         "a.sh already has this content."
@@ -662,8 +655,8 @@ def test_a_difference_applied_to_the_old_text_gives_the_new(before: list[str], a
     at = 0
     for row in diff[2:]:
         if row.startswith("@@"):
-            start, length = map(int, row.split()[1][1:].split(","))
-            at = (start - 1 if length else start) + offset
+            start, _, length = row.split()[1][1:].partition(",")
+            at = int(start) - (length != "0") + offset
         elif row.startswith("-"):
             assert lines.pop(at) == row[1:]
             offset -= 1

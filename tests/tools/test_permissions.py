@@ -318,16 +318,22 @@ def test_a_pattern_matches_as_its_regular_expression_would(pattern: str, text: s
 TOKENS = [
     *"ab12-=!#*?[]{}()<>$`'\"\\;&|", " ", "  ", "\t", "\n", "\r", "&&", "||", "|&", "2>&1", ">/dev/null", "&>/dev/null",
     "< /dev/null", ">a", "<<b", "$(", "$((", "A=", "if", "do", "time", "function", "coproc", "é", "\x07", "\u00a0", ";;", "'a'", '"b"',
+    "touch x", "git log", "&>>", ">&", "<>", ">|", "<<E\n", "\nE\n", "<<<", "3>x", "$(touch x)", "`touch x`", "<(touch x)",
+    "a[$(touch x)]=1", "PATH=.", "{touch,x}", "\\\n", "for", "case", "esac", "$'\\n'", "\u2028", "[[", "((",
 ]  # fmt: skip
 
 
-@settings(max_examples=400)
+@requirement("permissions:rule:understood")
+@settings(max_examples=600)
 @given(st.lists(st.sampled_from(TOKENS), min_size=1, max_size=9).map("".join))
 @example("a\n&& b")
 @example("a 2>&1b")
 @example("a &>/dev/null b")
 @example("a 1>&2 & b")
 @example("'['")
+@example("git log &>/dev/null touch x")
+@example("git log\\\n;touch x")
+@example("git log 2>&1 >>a")
 def test_bash_runs_nothing_that_was_not_read(command: str) -> None:
     """The real shell against the reading: each command that it looks for is one of those that were read."""
     parts = texts(command)
@@ -349,6 +355,7 @@ def test_bash_runs_nothing_that_was_not_read(command: str) -> None:
                 timeout=280,
                 check=False,
             )
+        assert list(Path(folder).iterdir()) == []
         ran = [record.split("\0") for record in log.read_bytes().decode().split("\0END\0")[:-1]]
         log.unlink()
     assert [words for words in ran if words not in parts] == []

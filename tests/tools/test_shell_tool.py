@@ -225,18 +225,3 @@ async def test_a_syntax_error_is_a_result(session: Session) -> None:
     result = await session("bash", command="if then")
     assert result.is_error
     assert "syntax error" in result.text
-
-
-async def test_eight_calls_run_at_the_same_time(session: Session) -> None:
-    """Each waits until all are there: one after another they would wait for ever."""
-    ready = " ".join(f"r{number}" for number in range(8))
-    results: list[ToolResult] = []
-
-    async def run(number: int) -> None:
-        command = f"touch r{number}; while [ $(ls {ready} 2>/dev/null | wc -l) != 8 ]; do sleep 0.02; done; echo met"
-        results.append(await session("bash", command=command))
-
-    async with anyio.create_task_group() as group:
-        for number in range(8):
-            group.start_soon(run, number)
-    assert [result.data["stdout"] for result in results] == ["met\n"] * 8

@@ -19,6 +19,7 @@ from satchel.config.home import ensure_home, locked_folder, replace_file
 from satchel.config.setting import written
 from satchel.config.settings import McpServerSettings
 from satchel.config.toml_file import read_toml
+from satchel.config.write import editing
 from satchel.errors import ConfigError, NotFound
 
 _MAX_BYTES = 1_000_000
@@ -222,20 +223,12 @@ def remove_mcp_server(path: Path, name: str) -> None:
         ConfigError: The file is invalid; it is unchanged.
         StorageUnwritable: It can't be written; it is unchanged.
     """
-    import tomlkit  # noqa: PLC0415  see add_mcp_servers
-
-    with locked_folder(path.parent):
-        file = read_toml(path)
-        known = file.tables.get("mcp_servers", {}) if file is not None else {}
-        if file is None or name not in known:
+    with editing(path) as (file, document):
+        if file is None or name not in file.tables.get("mcp_servers", {}):
             raise NotFound(f"{path} has no [mcp_servers.{name}].")
-        document = tomlkit.parse(file.text)
-        section: Any = document["mcp_servers"]
-        del section[name]
-        if not section:
+        del document["mcp_servers"][name]
+        if not document["mcp_servers"]:
             del document["mcp_servers"]
-        text = tomlkit.dumps(document).rstrip("\n")
-        _replace(path, f"{text}\n" if text else "", names=set(known) - {name})
 
 
 def _replace(path: Path, text: str, *, names: set[str]) -> None:

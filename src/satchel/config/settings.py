@@ -9,10 +9,9 @@ from typing import Any, Final, Literal, TypeAlias
 
 from satchel.config.plugins import plugin_providers, problems
 from satchel.config.rule_texts import RuleOptions, rule_text
-from satchel.config.setting import Setting, setting, settings_of
+from satchel.config.setting import Setting as Setting
+from satchel.config.setting import setting, settings_of
 from satchel.errors import ConfigError
-
-__all__ = ["Setting"]
 
 SQLITE_URL: Final = "sqlite:///"
 

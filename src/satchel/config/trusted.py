@@ -96,9 +96,8 @@ def read_project(folder: Path) -> ProjectContent:
     folder = folder.resolve()
     file = read_toml(folder / _SETTINGS)
     instructions = _read_instructions(folder)
-    tools: dict[str, str] = {}
-    for place in _tool_folders(folder, file):
-        tools |= _digests(place)
+    tools = {path: sha for place in _tool_folders(folder, file) for path, sha in _digests(place).items()}
+    skills = {path: sha for place in SKILL_FOLDERS for path, sha in _digests(folder / place, _SKILL).items()}
     return ProjectContent(
         folder=folder,
         settings=file,
@@ -109,7 +108,7 @@ def read_project(folder: Path) -> ProjectContent:
             settings="" if file is None or not file.tables else _digest_of_tables(file.tables),
             instructions="" if not instructions else hashlib.sha256(instructions).hexdigest(),
             tools=tools,
-            skills=_skill_digests(folder),
+            skills=skills,
         ),
     )
 
@@ -208,32 +207,14 @@ def _tool_folders(folder: Path, file: TomlFile | None) -> list[Path]:
     return places
 
 
-def _digests(folder: Path) -> dict[str, str]:
+def _digests(folder: Path, inside: str = "") -> dict[str, str]:
+    """The digests of what is in a folder, by path: of its files, or of the file of this name in each of its folders."""
     try:
         names = sorted(os.listdir(folder))  # noqa: PTH208 - names are wanted, not a thousand paths
     except (OSError, ValueError):
         return {}
-    found: dict[str, str] = {}
-    for name in [name for name in names if not name.startswith(".")][:_MAX_TOOLS]:
-        digest = _digest_of_file(folder / name)
-        if digest:
-            found[str(folder / name)] = digest
-    return found
-
-
-def _skill_digests(folder: Path) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for place in SKILL_FOLDERS:
-        try:
-            names = sorted(os.listdir(folder / place))  # noqa: PTH208 - as above
-        except OSError:
-            continue
-        for name in [name for name in names if not name.startswith(".")][:_MAX_TOOLS]:
-            path = folder / place / name / _SKILL
-            digest = _digest_of_file(path)
-            if digest:
-                found[str(path)] = digest
-    return found
+    paths = [folder / name / inside for name in names if not name.startswith(".")][:_MAX_TOOLS]
+    return {str(path): digest for path in paths if (digest := _digest_of_file(path))}
 
 
 def _digest_of_file(path: Path) -> str:

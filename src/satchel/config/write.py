@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -24,13 +25,49 @@ from satchel.config.plugins import plugin_providers
 from satchel.config.providers import builtin_providers
 from satchel.config.setting import written
 from satchel.config.settings import PermissionRule
-from satchel.config.toml_file import read_toml
+from satchel.config.toml_file import TomlFile, read_toml
 from satchel.errors import ConfigError, NotFound
 
 _HEADER: Final = """\
 # Settings of Satchel. `satchel config show` lists all of them with their values, `satchel config set KEY
 # VALUE` changes one. API keys do not belong here: `satchel config init` and the web pages take them.
+
 """
+
+
+@contextmanager
+def editing(path: Path, *, dry_run: bool = False) -> Iterator[tuple[TomlFile | None, Any]]:
+    """A file, None if it doesn't exist, and its tomlkit document, which the block changes. At the end of the block the
+    file is written, unless it is a `dry_run`; the file and its folder are created if they don't exist.
+
+    Raises:
+        ConfigError: The file is invalid, or can't be changed in this way; it is unchanged.
+        StorageUnwritable: The file can't be written; it is unchanged.
+    """
+    # Imported on demand: it takes longer than everything else here, and few commands write.
+    import tomlkit  # noqa: PLC0415
+    from tomlkit.exceptions import TOMLKitError  # noqa: PLC0415
+
+    ensure_home(path.parent)
+    with locked_folder(path.parent):
+        file = read_toml(path)
+        if file is not None:
+            # Errors in the file are reported now, with their line, rather than at the next start.
+            for _ in check_tables(file.tables, file.where):
+                pass
+        before = file.text if file is not None else _HEADER
+        document = tomlkit.parse(before)
+        try:
+            yield file, document
+            text = tomlkit.dumps(document).rstrip("\n")
+            text = f"{text}\n" if text else ""
+            tomllib.loads(text)
+        except (TOMLKitError, tomllib.TOMLDecodeError, ValueError, TypeError) as error:
+            raise ConfigError(
+                f"{path} can't be changed without damaging the rest of it ({error}). Edit the file yourself."
+            ) from error
+        if text != before and not dry_run:
+            replace_file(path, text)
 
 
 def set_value(
@@ -53,10 +90,6 @@ def set_value(
         ConfigError: The file is invalid, the key is unknown or the value is not allowed; the file is unchanged.
         StorageUnwritable: The file can't be written; it is unchanged.
     """
-    # Imported on demand: it takes longer than everything else here, and only two commands write.
-    import tomlkit  # noqa: PLC0415
-    from tomlkit.exceptions import TOMLKitError  # noqa: PLC0415
-
     setting = setting_named(key, "config set")
     if value is None:
         checked: Value = None
@@ -64,13 +97,7 @@ def set_value(
         checked = value_of_text(setting, value, lambda: key)
     else:
         checked = check_value(setting, value, lambda: key)
-    ensure_home(path.parent)
-    with locked_folder(path.parent):
-        file = read_toml(path)
-        if file is not None:
-            # Errors in the file are reported now, with their line, rather than at the next start.
-            for _ in check_tables(file.tables, file.where):
-                pass
+    with editing(path, dry_run=dry_run) as (file, document):
         if key in MODEL_KEYS and isinstance(checked, str):
             entries = file.tables.get("providers", {}) if file is not None else {}
             models = {name: str(entry.get("model", "")) for name, entry in entries.items()}
@@ -79,23 +106,12 @@ def set_value(
                 [*builtin_providers({}), *entries, *providers, *plugin_providers(path.parent)]
             )
             check_provider(checked, known, lambda: key)
-        document = tomlkit.parse(file.text) if file is not None else tomlkit.parse(_HEADER)
-        try:
-            _put(document, key.split("."), list(checked) if isinstance(checked, tuple) else checked)
-            text = tomlkit.dumps(document)
-            tomllib.loads(text)
-        except (TOMLKitError, tomllib.TOMLDecodeError, ValueError, TypeError) as error:
-            raise ConfigError(
-                f"{path}: {key} can't be added without damaging the rest of the file ({error}). Edit the file "
-                "yourself."
-            ) from error
-        if not dry_run:
-            replace_file(path, text)
+        _put(document, key.split("."), list(checked) if isinstance(checked, tuple) else checked)
     return checked
 
 
 def _put(document: Any, parts: list[str], value: Any) -> None:
-    import tomlkit  # noqa: PLC0415  see set_value
+    import tomlkit  # noqa: PLC0415  see `editing`
 
     table = document
     for position, part in enumerate(parts[:-1]):
@@ -119,24 +135,16 @@ def add_permission(path: Path, rule: PermissionRule) -> None:
         ConfigError: The file is invalid, or the rule would make it so; it is unchanged.
         StorageUnwritable: The file can't be written; it is unchanged.
     """
-    import tomlkit  # noqa: PLC0415  see set_value
+    import tomlkit  # noqa: PLC0415  see `editing`
 
-    ensure_home(path.parent)
-    with locked_folder(path.parent):
-        file = read_toml(path)
-        document = tomlkit.parse(file.text) if file is not None else tomlkit.parse(_HEADER)
-        rules: Any = document.get("permissions")
-        if rules is None:
-            rules = tomlkit.aot()
-            document.append("permissions", rules)
-        table = {"action": rule.action, "tool": rule.tool, **written(rule.options)}
-        check_rules([table], lambda _: "This rule can't be kept in a settings file")
-        if any(dict(other) == table for other in rules):
-            return
-        entry = tomlkit.table()
-        entry.update(table)
-        rules.append(entry)
-        replace_file(path, tomlkit.dumps(document))
+    table = {"action": rule.action, "tool": rule.tool, **written(rule.options)}
+    check_rules([table], lambda _: "This rule can't be kept in a settings file")
+    with editing(path) as (_, document):
+        rules: Any = document.setdefault("permissions", tomlkit.aot())
+        if all(dict(other) != table for other in rules):
+            entry = tomlkit.table()
+            entry.update(table)
+            rules.append(entry)
 
 
 def remove_permission(path: Path, rule: PermissionRule) -> None:
@@ -147,21 +155,15 @@ def remove_permission(path: Path, rule: PermissionRule) -> None:
         ConfigError: The file is invalid; it is unchanged.
         StorageUnwritable: The file can't be written; it is unchanged.
     """
-    import tomlkit  # noqa: PLC0415  see set_value
-
-    with locked_folder(path.parent):
-        file = read_toml(path)
+    with editing(path) as (file, document):
         rules = check_rules(file.tables.get("permissions", []), file.where) if file is not None else ()
-        if file is None or rule not in rules:
+        if rule not in rules:
             raise NotFound(f"{path} has no rule {rule.action} {rule.text}.")
-        document = tomlkit.parse(file.text)
-        tables: Any = document["permissions"]
         for position in reversed(range(len(rules))):
             if rules[position] == rule:
-                del tables[position]
-        if not tables:
+                del document["permissions"][position]
+        if not document["permissions"]:
             del document["permissions"]
-        replace_file(path, tomlkit.dumps(document))
 
 
 def write_initial(path: Path, values: Mapping[str, object], *, providers: Iterable[str] = ()) -> Path:
@@ -175,21 +177,15 @@ def write_initial(path: Path, values: Mapping[str, object], *, providers: Iterab
         ConfigError: The file exists, a key is unknown or a value is not allowed; nothing was written.
         StorageUnwritable: It can't be written.
     """
-    import tomlkit  # noqa: PLC0415  see set_value
-
-    document = tomlkit.parse(_HEADER)
-    document.add(tomlkit.nl())
     added = [key.split(".")[1] for key in values if key.startswith("providers.")]
-    for key, value in values.items():
-        if value is not None:
-            checked = check_value(setting_named(key, str(path)), value, partial(str, key))
-            if key in MODEL_KEYS and isinstance(checked, str):
-                known = dict.fromkeys([*builtin_providers({}), *added, *providers])
-                check_provider(checked, known, partial(str, key))
-            _put(document, key.split("."), list(checked) if isinstance(checked, tuple) else checked)
-    ensure_home(path.parent)
-    with locked_folder(path.parent):
-        if path.exists() or path.is_symlink():
+    known = dict.fromkeys([*builtin_providers({}), *added, *providers])
+    with editing(path) as (file, document):
+        if file is not None or path.is_symlink():
             raise ConfigError(f"{path} already exists. Change it with `satchel config set KEY VALUE`.")
-        replace_file(path, tomlkit.dumps(document))
+        for key, value in values.items():
+            if value is not None:
+                checked = check_value(setting_named(key, str(path)), value, partial(str, key))
+                if key in MODEL_KEYS and isinstance(checked, str):
+                    check_provider(checked, known, partial(str, key))
+                _put(document, key.split("."), list(checked) if isinstance(checked, tuple) else checked)
     return path

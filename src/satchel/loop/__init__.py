@@ -1,65 +1,39 @@
 """The loop: ask the model, run its tools, repeat. It uses no disk, SQL, HTTP or configuration."""
 
-from __future__ import annotations
-
-from satchel.loop.calls import CallEnvironment, Spill, ToolCallRecord
-from satchel.loop.compaction import compact
-from satchel.loop.direct import PermittedByUser, compact_now, run_call
-from satchel.loop.emitter import Emit
-from satchel.loop.hooks import (
-    AddContext,
-    Hook,
-    OnAction,
-    OnFinal,
-    OnObservation,
-    OnRequest,
-    OnTurnStart,
-    Refuse,
-    Rewrite,
-)
-from satchel.loop.limits import Budget, HardBudget, Patience, Sampling, TurnLimits, Verdict
-from satchel.loop.pool import ToolPool
-from satchel.loop.prompt import Instructions, PrefixWatch, build_sub_agent_system, build_system
-from satchel.loop.tokens import TokenCounter, TokenEstimator
-from satchel.loop.toolbox import Toolbox
-from satchel.loop.turn import Standing, Surface, TurnInput, TurnOutcome, TurnRunner, run_turn
-
-__all__ = [
-    "AddContext",
-    "Budget",
-    "build_sub_agent_system",
-    "build_system",
-    "CallEnvironment",
-    "compact",
-    "compact_now",
-    "Emit",
-    "HardBudget",
-    "Hook",
-    "Instructions",
-    "TurnLimits",
-    "OnAction",
-    "OnFinal",
-    "OnObservation",
-    "OnRequest",
-    "OnTurnStart",
-    "Patience",
-    "PermittedByUser",
-    "PrefixWatch",
-    "Refuse",
-    "Rewrite",
-    "run_call",
-    "run_turn",
-    "Sampling",
-    "Spill",
-    "Standing",
-    "Surface",
-    "TokenCounter",
-    "TokenEstimator",
-    "Toolbox",
-    "ToolCallRecord",
-    "ToolPool",
-    "TurnInput",
-    "TurnOutcome",
-    "TurnRunner",
-    "Verdict",
-]
+from satchel.loop.calls import CallEnvironment as CallEnvironment
+from satchel.loop.calls import Spill as Spill
+from satchel.loop.calls import ToolCallRecord as ToolCallRecord
+from satchel.loop.compaction import compact as compact
+from satchel.loop.direct import PermittedByUser as PermittedByUser
+from satchel.loop.direct import compact_now as compact_now
+from satchel.loop.direct import run_call as run_call
+from satchel.loop.emitter import Emit as Emit
+from satchel.loop.hooks import AddContext as AddContext
+from satchel.loop.hooks import Hook as Hook
+from satchel.loop.hooks import OnAction as OnAction
+from satchel.loop.hooks import OnFinal as OnFinal
+from satchel.loop.hooks import OnObservation as OnObservation
+from satchel.loop.hooks import OnRequest as OnRequest
+from satchel.loop.hooks import OnTurnStart as OnTurnStart
+from satchel.loop.hooks import Refuse as Refuse
+from satchel.loop.hooks import Rewrite as Rewrite
+from satchel.loop.limits import Budget as Budget
+from satchel.loop.limits import HardBudget as HardBudget
+from satchel.loop.limits import Patience as Patience
+from satchel.loop.limits import Sampling as Sampling
+from satchel.loop.limits import TurnLimits as TurnLimits
+from satchel.loop.limits import Verdict as Verdict
+from satchel.loop.pool import ToolPool as ToolPool
+from satchel.loop.prompt import Instructions as Instructions
+from satchel.loop.prompt import PrefixWatch as PrefixWatch
+from satchel.loop.prompt import build_sub_agent_system as build_sub_agent_system
+from satchel.loop.prompt import build_system as build_system
+from satchel.loop.tokens import TokenCounter as TokenCounter
+from satchel.loop.tokens import TokenEstimator as TokenEstimator
+from satchel.loop.toolbox import Toolbox as Toolbox
+from satchel.loop.turn import Standing as Standing
+from satchel.loop.turn import Surface as Surface
+from satchel.loop.turn import TurnInput as TurnInput
+from satchel.loop.turn import TurnOutcome as TurnOutcome
+from satchel.loop.turn import TurnRunner as TurnRunner
+from satchel.loop.turn import run_turn as run_turn

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Set
-from contextlib import AbstractAsyncContextManager, aclosing, nullcontext
+from collections.abc import Awaitable, Callable, Set
 from dataclasses import dataclass, field, replace
-from typing import Any, assert_never
+from typing import assert_never
 
 import anyio
 
@@ -23,7 +22,7 @@ from satchel.messages import (
     clean_text,
     size_of_text,
 )
-from satchel.models.port import ChatModel, Completion, ModelRequest, Retrying
+from satchel.models.port import ChatModel, Completion, ModelRequest, Retrying, closing_stream
 
 
 @dataclass(slots=True)
@@ -84,8 +83,7 @@ async def _read(
     max_bytes: int,
     silence: _Silence,
 ) -> None:
-    stream = model.stream(request)
-    async with _closing(stream):
+    async with closing_stream(model.stream(request)) as stream:
         async for event in stream:
             silence.broken()
             match event:
@@ -155,11 +153,6 @@ class _Silence:
         # What arrives meanwhile moves the end: no event is set for each delta.
         while (left := self._since + seconds - self._now()) > 0:  # noqa: ASYNC110
             await anyio.sleep(left)
-
-
-def _closing(stream: AsyncIterator[Any]) -> AbstractAsyncContextManager[Any]:
-    """End the request when the reader leaves early. An iterator that can't be closed has nothing to end."""
-    return aclosing(stream) if hasattr(stream, "aclose") else nullcontext(stream)
 
 
 def normalise(completion: Completion, *, taken: Set[str], prefix: str = "") -> Completion:

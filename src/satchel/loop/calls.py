@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import traceback
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, TypeAlias
 
 import anyio
@@ -77,6 +77,7 @@ class ToolCallRecord:
     files: tuple[FileBlock, ...] = ()
 
 
+@dataclass(slots=True, eq=False)
 class RoundCall:
     """The state of one call in a round.
 
@@ -87,50 +88,26 @@ class RoundCall:
         box: The sandbox in which it was permitted to run; None outside.
     """
 
-    __slots__ = (
-        "action",
-        "after",
-        "block",
-        "box",
-        "data",
-        "duration_ms",
-        "ended",
-        "ends_turn",
-        "error_code",
-        "files",
-        "is_error",
-        "is_for_caller",
-        "is_observed",
-        "is_started",
-        "question",
-        "spill",
-        "streak",
-        "text",
-        "tool",
-        "untrusted",
-    )
-
-    def __init__(self, block: ToolUseBlock) -> None:
-        self.block = block
-        self.tool: Tool | None = None
-        self.action: Action | None = None
-        self.after: tuple[RoundCall, ...] = ()
-        self.ended = anyio.Event()
-        self.is_started = False
-        self.is_observed = False
-        self.is_for_caller = False
-        self.text: str | None = None
-        self.is_error = False
-        self.error_code = ""
-        self.data: Any = None
-        self.files: tuple[FileBlock, ...] = ()
-        self.spill: str | None = None
-        self.duration_ms = 0.0
-        self.question: AskUser | None = None
-        self.streak = 0
-        self.untrusted = False
-        self.box: Box | None = None
-        self.ends_turn = False
+    block: ToolUseBlock
+    tool: Tool | None = None
+    action: Action | None = None
+    after: tuple[RoundCall, ...] = ()
+    ended: anyio.Event = field(default_factory=anyio.Event)
+    is_started: bool = False
+    is_observed: bool = False
+    is_for_caller: bool = False
+    text: str | None = None
+    is_error: bool = False
+    error_code: str = ""
+    data: Any = None
+    files: tuple[FileBlock, ...] = ()
+    spill: str | None = None
+    duration_ms: float = 0.0
+    question: AskUser | None = None
+    streak: int = 0
+    untrusted: bool = False
+    box: Box | None = None
+    ends_turn: bool = False
 
     def resolve_with_error(self, text: str, code: str = "NOT_RUN") -> None:
         """Give the call an error as its result, cut to `_MOST_ERROR` characters."""

@@ -52,29 +52,9 @@ def budget_text(exceeded: str, steps: Sequence[ToolCallRecord]) -> str:
     return f"I stopped. {exceeded} {_done(steps)} Raise the budget in the settings to continue."
 
 
-def repeat_text(times: int, steps: Sequence[ToolCallRecord]) -> str:
-    """The model repeats the same call with the same result."""
-    tool = steps[-1].tool if steps else "a tool"
-    return (
-        f"I stopped because I made the same call ({tool}) {times} times in a row with the same result. "
-        f"{_done(steps)} Tell me what to try instead."
-    )
-
-
-def stale_text(rounds: int, steps: Sequence[ToolCallRecord]) -> str:
+def stuck_text(why: str, steps: Sequence[ToolCallRecord]) -> str:
     """The model makes the same few calls again and again."""
-    return (
-        f"I stopped because {rounds} rounds in a row brought nothing new: the same calls, with the same results. "
-        f"{_done(steps)} Tell me what to try instead."
-    )
-
-
-def repeated_text(rounds: int, steps: Sequence[ToolCallRecord]) -> str:
-    """The model makes the same few calls again and again, each with another result."""
-    return (
-        f"I stopped because {rounds} rounds in a row only repeated calls that were made before. "
-        f"{_done(steps)} Tell me what to try instead, or say “go on”."
-    )
+    return f"I stopped because {why}. {_done(steps)} Tell me what to try instead, or say “go on”."
 
 
 def question_text(said: str, question: str) -> str:

@@ -603,12 +603,18 @@ class TurnRunner:
             return self._decide("calling", self._text_with_calls)
         if answer is not None:
             return self._decide("done", answer)
+        repeats, why = self._repeats, ""
         if streak > self._limits.max_repeats:
-            return self._decide("limit", closing.repeat_text(streak, self._steps))
-        if self._repeats.stale >= self._limits.max_stale:
-            return self._decide("limit", closing.stale_text(self._repeats.stale, self._steps))
-        if self._repeats.repeated >= self._limits.max_repeated:
-            return self._decide("limit", closing.repeated_text(self._repeats.repeated, self._steps))
+            call = f"the same call ({self._steps[-1].tool})"
+            why = f"I made {call} {streak} times in a row with the same result"
+        elif repeats.stale >= self._limits.max_stale:
+            why = (
+                f"{repeats.stale} rounds in a row brought nothing new: the same calls, with the same results"
+            )
+        elif repeats.repeated >= self._limits.max_repeated:
+            why = f"{repeats.repeated} rounds in a row only repeated calls that were made before"
+        if why:
+            return self._decide("limit", closing.stuck_text(why, self._steps))
         return self._prepare
 
     def _keep_results(self, round: Round) -> None:

@@ -30,16 +30,6 @@ _DEFAULTS: Final[Mapping[str, str]] = {
     "gemini": "gemini-3.8-flash",
 }
 
-# The models that extract facts: of medium size where a provider has three or more, else the small one. The largest
-# costs several times as much, and what it proposes is checked against the words anyway.
-_MIDDLE: Final[Mapping[str, str]] = {
-    "anthropic": "claude-sonnet-5-5",
-    "openai": "gpt-6.1-terra",
-    "mistral": "mistral-medium-latest",
-    "gemini": "gemini-3.8-flash",
-    "deepseek": "deepseek-v4-flash",
-}
-
 # The models for small tasks in the background: the provider's cheapest current model that follows instructions well
 # (prices of November 2026). For providers that are not listed here, one model does both.
 _SMALL: Final[Mapping[str, str]] = {
@@ -49,6 +39,10 @@ _SMALL: Final[Mapping[str, str]] = {
     "gemini": "gemini-3.5-flash-lite",
     "deepseek": "deepseek-v4-flash",
 }
+
+# The models that extract facts: of medium size where a provider has three or more, else the small one. The largest
+# costs several times as much, and what it proposes is checked against the words anyway.
+_MIDDLE: Final = {provider: _DEFAULTS.get(provider, small) for provider, small in _SMALL.items()}
 
 _NO_CHAT: Final = re.compile(
     r"embed|bge-|minilm|(?:^|[/-])e5-|gte-|rerank|whisper|tts|dall-e|moderation|transcribe|realtime|audio|image|sora"

@@ -25,22 +25,14 @@ from satchel.errors import (
     ToolsUnsupported,
 )
 
-# The words that endpoints use for tools, and the names of the parameter.
+# The words that endpoints use for tools.
 _TOOLS: Final = r"(?:tools?|function[ _]?call(?:ing|s)?|tool[ _]?(?:use|calls?|calling|choice))"
-_FIELD: Final = r"\b(?:tools|tool_choice|functions)\b"
 
 _NO_TOOLS: Final = re.compile(
     rf"(?:does not|do not|doesn't|don't) support (?:the )?(?:use of )?{_TOOLS}"  # Ollama, Groq
-    rf"|{_TOOLS}['\"`]? (?:is|are) not (?:yet )?(?:supported|available|enabled)"
-    r"|no endpoints found that support tool"  # OpenRouter
     r"|enable-auto-tool-choice|tool-call-parser"  # vLLM
     r"|tools? param\w* requires? --jinja"  # llama.cpp
-    rf"|unsupported param\w*: ['\"`]?{_FIELD}"  # llama.cpp, older
-    r"|(?:unknown|unexpected|unrecogni[sz]ed|unsupported|extra) (?:request )?(?:field|argument|parameter|key|inputs?)"
-    rf"[^.]{{0,80}}{_FIELD}"
-    rf"|{_FIELD}['\"`\]]*:? (?:extra (?:fields|inputs)"
-    r"|(?:is |are )?(?:not permitted|unsupported|unrecogni[sz]ed))"
-    r"|without tool support",
+    r"|unsupported param\w*: ['\"`]?\b(?:tools|tool_choice|functions)\b",  # llama.cpp, older
     re.IGNORECASE,
 )
 

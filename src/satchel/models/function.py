@@ -11,7 +11,7 @@ import anyio.lowlevel
 
 from satchel.errors import ModelRejected, SatchelError, UsageError
 from satchel.events import TextDelta
-from satchel.messages import Block, TextBlock, ToolUseBlock, Usage
+from satchel.messages import TextBlock, ToolUseBlock, Usage
 from satchel.models.identifiers import CallIds
 from satchel.models.json_answer import JsonAnswerReader
 from satchel.models.port import ChatModel, Completion, ModelEvent, ModelRequest
@@ -78,22 +78,27 @@ class FunctionModel:
             yield answer
             return
         # A function that returns text has no other way to call tools than the JSON of seed-3.
-        reader = JsonAnswerReader() if request.tools else _Text()
+        reader = JsonAnswerReader() if request.tools else None
+        said: list[str] = []
         if isinstance(answer, str):
-            if shown := reader.feed(answer):
+            said.append(answer)
+            if shown := reader.feed(answer) if reader else answer:
                 yield TextDelta(text=shown)
         elif isinstance(answer, AsyncIterator):
             async for piece in answer:
                 if not isinstance(piece, str):
                     raise self._no_answer(piece, "a piece of an answer is text")
-                if shown := reader.feed(piece):
+                said.append(piece)
+                if shown := reader.feed(piece) if reader else piece:
                     yield TextDelta(text=shown)
                 # The function may never await anything. Other tasks must still run, and the turn must be
                 # interruptible.
                 await anyio.lowlevel.checkpoint()
         else:
             raise self._no_answer(answer, "an answer is text or a Completion")
-        rest, blocks = reader.finish(CallIds.of(request))
+        rest, blocks = (
+            reader.finish(CallIds.of(request)) if reader else ("", (TextBlock(text="".join(said)),))
+        )
         if rest:
             yield TextDelta(text=rest)
         calls = any(isinstance(block, ToolUseBlock) for block in blocks)
@@ -110,17 +115,3 @@ class FunctionModel:
 
     async def aclose(self) -> None:
         """There is nothing to close."""
-
-
-class _Text:
-    """Text that is only text, as `JsonAnswerReader` reads it."""
-
-    def __init__(self) -> None:
-        self._pieces: list[str] = []
-
-    def feed(self, piece: str) -> str:
-        self._pieces.append(piece)
-        return piece
-
-    def finish(self, ids: CallIds) -> tuple[str, tuple[Block, ...]]:
-        return "", (TextBlock(text="".join(self._pieces)),)

@@ -252,18 +252,9 @@ def whole_answer(text: str) -> str | Sequence[FoundCall] | None:
                 return final
             case _:
                 pass
-    calls: list[FoundCall] = []
-    place = start
-    while decoded is not None:
-        value, place = decoded
-        found = _calls_of(value)
-        if not found or any(call.input is None for call in found):
-            return None
-        calls += found
-        skipped = _BETWEEN_CALLS.match(text, place)
-        place = skipped.end() if skipped else place
-        decoded = _decoded(text, place) if text.startswith("{", place) else None
-    return calls if calls and place == len(text) else None
+    calls, end = _calls_in(text, start) if start >= 0 else ([], 0)
+    is_whole = not _BETWEEN_CALLS.sub("", text[end:]) and all(call.input is not None for call in calls)
+    return calls if calls and is_whole else None
 
 
 def _judge(text: str, start: int, at_end: bool) -> tuple[Verdict, int]:

@@ -34,6 +34,7 @@ from satchel.models.port import (
     ModelEvent,
     ModelRequest,
     ToolDefinition,
+    closing_stream,
     options_of,
     price_by,
 )
@@ -151,7 +152,7 @@ class JsonTools(_Wrapper):
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
         """See `ChatModel.stream`."""
         reader = JsonAnswerReader()
-        async with aclosing(_generator(self._inner.stream(self._as_text(request)))) as events:
+        async with closing_stream(self._inner.stream(self._as_text(request))) as events:
             async for event in events:
                 match event:
                     case TextDelta(text=text) if request.tools:
@@ -236,7 +237,7 @@ class AdaptiveTools(_Wrapper):
             await self._abilities.remember_native_tools(
                 endpoint=self._endpoint, model=self.model, native=False
             )
-        async with aclosing(self._json.stream(request)) as events:
+        async with closing_stream(self._json.stream(request)) as events:
             async for event in events:
                 yield event
 
@@ -244,7 +245,7 @@ class AdaptiveTools(_Wrapper):
         """Use native calls. An answer that consists only of JSON in the other layer's format is parsed as such."""
         reader = UnaskedJsonReader()
         offered = {tool.name for tool in request.tools}
-        async with aclosing(_generator(self._inner.stream(request))) as events:
+        async with closing_stream(self._inner.stream(request)) as events:
             async for event in events:
                 match event:
                     case TextDelta(text=text) if offered:
@@ -299,16 +300,6 @@ def _completed(
         if calls and completion.stop_reason != "max_tokens"
         else completion.stop_reason,
     )
-
-
-def _generator(events: AsyncIterator[ModelEvent]) -> AsyncGenerator[ModelEvent, None]:
-    """The stream as a generator, which can be closed."""
-    return events if isinstance(events, AsyncGenerator) else _forwarded(events)
-
-
-async def _forwarded(events: AsyncIterator[ModelEvent]) -> AsyncGenerator[ModelEvent, None]:
-    async for event in events:
-        yield event
 
 
 def _weight(message: Message) -> int:

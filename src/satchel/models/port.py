@@ -7,6 +7,7 @@ tools (native, JSON in text, none) produce the same blocks for the caller.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, aclosing, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias, runtime_checkable
 
@@ -138,6 +139,14 @@ def price_by(model: ChatModel, usage: Usage) -> Usage:
     price = getattr(model, "price", None)
     priced: Usage = price(usage) if price is not None else usage
     return priced
+
+
+def closing_stream(
+    stream: AsyncIterator[ModelEvent],
+) -> AbstractAsyncContextManager[AsyncIterator[ModelEvent]]:
+    """End the request when the reader leaves early. An iterator that can't be closed has nothing to end."""
+    closable: Any = stream
+    return aclosing(closable) if hasattr(stream, "aclose") else nullcontext(stream)
 
 
 EmbedRole: TypeAlias = Literal["query", "document"]

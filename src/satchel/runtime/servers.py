@@ -114,7 +114,7 @@ class LoggedIn:
     Attributes:
         issuer: The authorization server; "" if it publishes no metadata.
         scope: The granted scopes, separated by spaces.
-        kept_in: The name of the keyring, or the path of the file.
+        kept_in: Where the tokens are, in words.
     """
 
     issuer: str

@@ -124,16 +124,12 @@ class _Workspace:
     """An open box."""
 
     backend = "landlock"
+    denied: Sequence[Denial] = ()
 
     def __init__(self, spec: WorkspaceBox, scratch: Path) -> None:
         self.closed = False
         self._spec = spec
         self._scratch = scratch
-
-    @property
-    def denied(self) -> Sequence[Denial]:
-        """See `OpenBox`."""
-        return ()
 
     def enter(self, argv: Sequence[str], *, cwd: Path, environ: Mapping[str, str]) -> Boxed:
         """See `OpenBox`."""

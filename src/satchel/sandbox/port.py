@@ -436,19 +436,8 @@ class Boxed:
     after: Callable[[], None] | None = None
 
 
-class OpenBox(Protocol):
-    """An open `WorkspaceBox`. Pass it to `run_process` or `run_alongside` as `box`.
-
-    Attributes:
-        denied: What the proxy refused so far; it grows while commands run.
-    """
-
-    backend: str
-
-    @property
-    def denied(self) -> Sequence[Denial]:
-        """See above."""
-        ...
+class Entrance(Protocol):
+    """The part of a box that starting a process needs."""
 
     def enter(self, argv: Sequence[str], *, cwd: Path, environ: Mapping[str, str]) -> Boxed:
         """Say how to start a command. Called once for each start.
@@ -456,6 +445,17 @@ class OpenBox(Protocol):
         Raises:
             SandboxError: The box is closed, or `cwd` isn't visible in it.
         """
+        ...
+
+
+class OpenBox(Entrance, Protocol):
+    """An open `WorkspaceBox`. Pass it to `run_process` or `run_alongside` as `box`."""
+
+    backend: str
+
+    @property
+    def denied(self) -> Sequence[Denial]:
+        """What the proxy refused so far; it grows while commands run."""
         ...
 
 

@@ -27,18 +27,17 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Protocol, TypeAlias
+from typing import Literal, TypeAlias
 
 import anyio
 import anyio.to_thread
 
 from satchel.errors import SandboxError
-from satchel.sandbox.marks import MARK, REPORT_FD
-from satchel.sandbox.port import Boxed, Status
+from satchel.sandbox.marks import MARK as MARK
+from satchel.sandbox.marks import REPORT_FD as REPORT_FD
+from satchel.sandbox.port import Boxed, Entrance, Status
 from satchel.sandbox.warden import Warden
 from satchel.sandbox.watchdog import Watchdog
-
-__all__ = ["MARK", "REPORT_FD"]
 
 StreamName: TypeAlias = Literal["stdout", "stderr"]
 OnOutput: TypeAlias = Callable[[StreamName, bytes], Awaitable[None]]
@@ -90,14 +89,6 @@ class Captured:
             return self.data.decode(errors="replace")
         head, tail = self.head.decode(errors="replace"), self.tail.decode(errors="replace")
         return f"{head}\n[… {self.omitted:,} bytes left out …]\n{tail}"
-
-
-class Entrance(Protocol):
-    """The part of a box that starting a process needs; see `satchel.sandbox.port.OpenBox`."""
-
-    def enter(self, argv: Sequence[str], *, cwd: Path, environ: Mapping[str, str]) -> Boxed:
-        """Say how to start a command."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

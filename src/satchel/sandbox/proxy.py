@@ -293,7 +293,7 @@ async def open_egress(
             group.cancel_scope.cancel()
     finally:
         listener.close()
-        _remove(path)
+        path.unlink(missing_ok=True)
     if failure is not None:
         raise failure
 
@@ -348,10 +348,6 @@ class _UnixStream(ByteStream):
     async def aclose(self) -> None:
         anyio.notify_closing(self._socket)
         self._socket.close()
-
-
-def _remove(path: Path) -> None:
-    path.unlink(missing_ok=True)
 
 
 def _destination(asked: RequestHead) -> tuple[str, int, str, str]:

@@ -10,7 +10,8 @@ from pathlib import Path
 import anyio
 
 from satchel.errors import SandboxError
-from satchel.sandbox.process import CHUNK_BYTES, MAX_PIPE_BYTES, Entrance, _Pipe, _start, _Tree
+from satchel.sandbox.port import Entrance
+from satchel.sandbox.process import CHUNK_BYTES, MAX_PIPE_BYTES, _Pipe, _Pump, _start, _Tree
 from satchel.sandbox.watchdog import Watchdog
 
 EXIT_S = 0.5
@@ -83,12 +84,16 @@ async def run_alongside(
     Raises:
         SandboxError: The program could not be started; the message says why.
     """
+
+    async def hear(chunk: bytes) -> None:
+        on_stderr(chunk)
+
     with contextlib.ExitStack() as open_pipes:
         stdin, stdout, stderr = _Pipe(open_pipes), _Pipe(open_pipes), _Pipe(open_pipes)
         tree, boxed = _start(argv, cwd, environ, stdin, stdout, stderr, None, box)
         try:
             async with anyio.create_task_group() as group:
-                group.start_soon(_forward, stderr, on_stderr)
+                group.start_soon(_Pump(stderr, head_bytes=0, tail_bytes=0, on_chunk=hear).run)
                 if boxed is not None:
                     group.start_soon(_guard, Watchdog(tree.pid, boxed.watch), tree)
                 yield RunningProcess(tree, stdin=stdin, stdout=stdout, pid=tree.pid)
@@ -111,16 +116,6 @@ async def _guard(watchdog: Watchdog, tree: _Tree) -> None:
     await tree.end(_GRACE_S)
 
 
-async def _forward(pipe: _Pipe, on_chunk: Callable[[bytes], None]) -> None:
-    while True:
-        await anyio.wait_readable(pipe.read)
-        chunk = pipe.read.read(CHUNK_BYTES)
-        if chunk == b"":
-            return
-        if chunk:
-            on_chunk(chunk)
-
-
 def _forward_rest(pipe: _Pipe, on_chunk: Callable[[bytes], None]) -> None:
     """Pass on what a program wrote before it ended: often its last words say why."""
     left = MAX_PIPE_BYTES
@@ -132,16 +127,6 @@ def _forward_rest(pipe: _Pipe, on_chunk: Callable[[bytes], None]) -> None:
 async def _wait_and_drain(tree: _Tree, stdout: _Pipe) -> None:
     """Wait for the exit. Output is read and discarded, because a full pipe would keep the process from exiting."""
     async with anyio.create_task_group() as group:
-
-        async def drain() -> None:
-            left = MAX_PIPE_BYTES
-            while left > 0:
-                await anyio.wait_readable(stdout.read)
-                chunk = stdout.read.read(CHUNK_BYTES)
-                if chunk == b"":
-                    return
-                left -= len(chunk or b"")
-
-        group.start_soon(drain)
+        group.start_soon(_Pump(stdout, head_bytes=0, tail_bytes=0, on_chunk=None).run)
         await tree.leader_exit()
         group.cancel_scope.cancel()

@@ -62,11 +62,7 @@ class Unsafe(LocalSandbox):
 
 class _NoBox:
     backend = "unsafe"
-
-    @property
-    def denied(self) -> Sequence[Denial]:
-        """See `OpenBox`."""
-        return ()
+    denied: Sequence[Denial] = ()
 
     def enter(self, argv: Sequence[str], *, cwd: Path, environ: Mapping[str, str]) -> Boxed:
         """See `OpenBox`."""

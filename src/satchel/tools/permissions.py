@@ -39,7 +39,7 @@ import anyio
 
 from satchel.config import Mode, RuleAction, RuleOptions, rule_options, rule_text
 from satchel.errors import SatchelError, UsageError
-from satchel.events import Consent
+from satchel.events import Consent as Consent
 from satchel.tools.box import Box, Boxing, granted_paths, read_wish
 from satchel.tools.paths import Places, is_below, path_forms, path_matcher, plain_pattern
 from satchel.tools.patterns import (
@@ -58,8 +58,6 @@ from satchel.tools.patterns import (
 from satchel.tools.port import ToolSpec
 from satchel.tools.shell import MAX_CHARS, possible_commands, read_commands, words_text
 from satchel.tools.urls import plain_url
-
-__all__ = ["Consent"]
 
 FORM = re.compile(r"(?P<tool>[A-Za-z0-9_*-]+)(?:\((?P<pattern>.*)\))?", re.DOTALL)
 _SHOWN_CHARS = 2_000

@@ -143,22 +143,3 @@ async def test_damaged_weights_are_an_error_that_says_what_to_do(use_home: Path,
     assert (await embedder.embed(["Hallo"], "query")).shape == (1, 512)
     await embedder.aclose()
     shutil.rmtree(tmp_path / "models")
-
-
-@requirement("models:embedder:second")
-async def test_files_with_another_content_are_refused(tmp_path: Path) -> None:
-    source = tmp_path / "source"
-    source.mkdir()
-    for file in USE_WEIGHTS.files:
-        with (source / file.name).open("wb") as stream:
-            stream.truncate(file.size)
-
-    def fetch(home: Path, **options: object) -> Path:
-        return fetch_weights(home, **{**options, "sources": [FolderSource(source)]})  # type: ignore[arg-type]
-
-    embedder = UseEmbedder(tmp_path / "home", environ={}, clock=ManualClock(), fetch=fetch)
-    assert not embedder.is_here()
-    with pytest.raises(EmbedderError, match=r"(?s)second embedding model.*weights\.npz is not the one"):
-        await embedder.embed(["Hallo"], "query")
-    assert not embedder.is_here()
-    await embedder.aclose()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import anyio
 import pytest
 
 from satchel.tools import Effect
@@ -175,34 +174,3 @@ async def test_declared_effects_are_the_paths_in_its_input(bench: Bench) -> None
         Effect(resource=f"path:{work.parent / 'y'}", writes=False),
     ]
     assert tool.effects({}, bench.context()) == []
-
-
-async def test_a_cancelled_call_leaves_nothing(bench: Bench, tmp_path: Path) -> None:
-    word = mark_of(tmp_path)
-    bench.put("probe", script("probe", f"X={word} sleep 600 & X={word} sleep 600"))
-    tool = await bench.tool("probe")
-    with anyio.fail_after(120):
-        async with anyio.create_task_group() as group:
-            group.start_soon(tool.run, {}, bench.context())
-            while len(processes_that_say(word)) < 2:  # noqa: ASYNC110 - another process has no event to wait for
-                await anyio.sleep(0.02)
-            group.cancel_scope.cancel()
-    assert processes_that_say(word) == []
-
-
-async def test_calls_run_side_by_side(bench: Bench) -> None:
-    """Each waits for the other to have begun."""
-    body = f"""read x; touch {bench.work}/$x; for f in a b; do while [ ! -e {bench.work}/$f ]; do sleep 0.02; done; done
-echo '{{}}'"""
-    bench.put("probe", script("probe", body.replace("read x", "x=$(tr -cd ab)")))
-    tool = await bench.tool("probe")
-    ended = []
-
-    async def call(word: str) -> None:
-        ended.append((await tool.run({"1": word}, bench.context()))["tool_success"])
-
-    with anyio.fail_after(120):
-        async with anyio.create_task_group() as group:
-            group.start_soon(call, "a")
-            group.start_soon(call, "b")
-    assert ended == [True, True]

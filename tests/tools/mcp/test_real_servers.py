@@ -20,7 +20,6 @@ from satchel.config import McpServerSettings
 from satchel.tools import Question
 from tests.requirements import requirement
 from tests.tools.mcp.conftest import Open, until
-from tests.tools.mcp.test_sampling import Answering
 
 pytestmark = pytest.mark.anyio
 ZONE: dict[str, Any] = {"source_timezone": "Europe/Berlin", "time": "12:00", "target_timezone": "Asia/Tokyo"}
@@ -87,36 +86,6 @@ async def test_the_time_server_is_listed_called_killed_and_back(open_servers: Op
             os.kill(pid, signal.SIGKILL)
         await until(lambda: servers.toolset.status()[0].state == "down")
         assert (await servers.call("mcp__time__convert_time", **ZONE)).text == before.text
-
-
-@requirement("mcp:real-servers")
-async def test_the_git_server_sees_a_repository(open_servers: Open, tmp_path: Path) -> None:
-    repository = tmp_path / "repository"
-    subprocess.run(["git", "init", "-q", str(repository)], check=True)
-    (repository / "notes.txt").write_text("Momo\n")
-    async with open_servers(from_pypi("git")) as servers:
-        assert {"mcp__git__git_status", "mcp__git__git_log"} <= set(await servers.names())
-        status = await servers.call("mcp__git__git_status", repo_path=str(repository))
-        assert "notes.txt" in status.text
-        assert not status.is_error
-        assert status.untrusted
-        refused = await servers.call("mcp__git__git_status", repo_path=str(tmp_path / "none"))
-        assert refused.is_error
-
-
-@requirement("mcp:real-servers")
-async def test_the_filesystem_server_stays_in_the_folder_that_it_was_given(
-    open_servers: Open, tmp_path: Path
-) -> None:
-    folder = tmp_path / "papers"
-    folder.mkdir()
-    (folder / "a.txt").write_text("Momo\n")
-    async with open_servers(from_npm("filesystem", str(folder))) as servers:
-        assert "mcp__filesystem__read_text_file" in await servers.names()
-        read = await servers.call("mcp__filesystem__read_text_file", path=str(folder / "a.txt"))
-        assert (read.text.strip(), read.is_error) == ("Momo", False)
-        outside = await servers.call("mcp__filesystem__read_text_file", path="/etc/hostname")
-        assert outside.is_error
 
 
 @requirement("mcp:real-servers", "mcp:environment")
@@ -221,17 +190,3 @@ async def test_the_everything_servers_resources_prompts_instructions_and_roots(
         run = await toolset.server_prompts.run("/mcp__everything__args-prompt", "Bonn NRW", context)
         assert run.text.endswith("What's weather in Bonn, NRW?")
         assert tmp_path.as_uri() in (await servers.call("mcp__everything__get-roots-list")).text
-
-
-@requirement("mcp:real-servers", "mcp:sampling")
-async def test_the_everything_server_samples_where_the_user_allows_it(open_servers: Open) -> None:
-    async def ask(question: Question) -> str:
-        return "allow" if "tea" in question.text else "decline"
-
-    async with open_servers(from_npm("everything"), sampler=Answering()) as servers:
-        await servers.names()
-        allowed = await servers.call("mcp__everything__trigger-sampling-request", prompt="tea?", ask=ask)
-        assert "Bonn, says s1" in allowed.text
-        refused = await servers.call("mcp__everything__trigger-sampling-request", prompt="ale?", ask=ask)
-        assert refused.is_error
-        assert "the user declined" in refused.text

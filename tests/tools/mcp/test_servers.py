@@ -242,19 +242,6 @@ async def test_where_the_user_can_be_asked_a_newer_server_gets_its_answer_at_onc
     assert json.loads(result.text)[0] == {"q": {"action": "decline"}}
 
 
-@requirement("mcp:stdio")
-async def test_what_is_known_is_offered_without_starting_and_started_by_the_first_call(
-    open_servers: Open,
-) -> None:
-    async with open_servers(stranger("good")) as servers:
-        await servers.names()
-    async with open_servers(stranger("good")) as servers:
-        assert await servers.names() == ["mcp__x__work"]
-        assert servers.toolset.status()[0].state == "idle"
-        await servers.call("mcp__x__work")
-        assert servers.toolset.status()[0].state == "ready"
-
-
 async def test_what_a_server_says_of_its_tools_counts_only_where_the_user_vouches_for_it(
     open_servers: Open, tmp_path: Path
 ) -> None:

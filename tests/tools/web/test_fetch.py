@@ -19,7 +19,7 @@ from satchel.tools import ModeGate, PlannedCall, Tool, ToolContext, parse_rule
 from satchel.tools.web.addresses import AddressRules
 from satchel.tools.web.fetch import fetch_tool
 from satchel.tools.web.fetching import Fetcher
-from tests.models.loopback import Answer, Asked, Loopback, as_json, loopback
+from tests.models.loopback import Answer, Asked, Loopback, loopback
 from tests.requirements import requirement
 from tests.tools.web.conftest import use
 
@@ -203,14 +203,6 @@ async def test_text_is_decoded_as_it_says_or_else_as_it_looks(
     async with loopback([page(body, kind)]) as server:
         result = await use(tool_for(server), context, url=server.url)
     assert result.data["text"] == "Grüße aus Köln"
-
-
-async def test_json_is_indented_and_invalid_json_is_shown_unchanged(context: ToolContext) -> None:
-    async with loopback([as_json({"a": [1]}), page("{half", "application/json")]) as server:
-        whole = await use(tool_for(server), context, url=f"{server.url}/1")
-        half = await use(tool_for(server), context, url=f"{server.url}/2")
-    assert whole.data["text"] == '{\n "a": [\n  1\n ]\n}'
-    assert half.data["text"] == "{half"
 
 
 def pdf_saying(words: str) -> bytes:

@@ -8,7 +8,6 @@ from contextlib import asynccontextmanager
 
 import anyio
 import pytest
-from anyio.abc import SocketAttribute, SocketStream
 
 from satchel.tools.web.addresses import AddressRules
 from satchel.tools.web.gateway import Gateway
@@ -110,61 +109,3 @@ async def test_a_request_is_passed_on_alone_and_the_connection_ends_with_its_ans
     assert asked.headers["x-a"] == "1"
     assert not {"proxy-connection", "proxy-authorization"} & asked.headers.keys()
     assert len(server.asked) == 1
-
-
-async def test_a_tunnel_carries_both_ways() -> None:
-    async def echo(stream: SocketStream) -> None:
-        async with stream:
-            async for piece in stream:
-                await stream.send(piece.upper())
-
-    async with await anyio.create_tcp_listener(local_host="127.0.0.1") as listener:
-        port = listener.extra(SocketAttribute.local_port)
-        async with anyio.create_task_group() as group:
-            group.start_soon(listener.serve, echo)
-            async with gateway_to(f"127.0.0.1:{port}") as gateway:
-                place = int(gateway.url.rpartition(":")[2])
-                with anyio.fail_after(120):
-                    async with await anyio.connect_tcp("127.0.0.1", place) as stream:
-                        await stream.send(
-                            known(gateway, f"CONNECT 127.0.0.1:{port} HTTP/1.1\r\n\r\nearly".encode())
-                        )
-                        answer = b""
-                        while not answer.endswith(b"EARLY"):
-                            answer += await stream.receive()
-                        await stream.send(b"late")
-                        assert await stream.receive() == b"LATE"
-            group.cancel_scope.cancel()
-    assert answer == b"HTTP/1.1 200 Connection established\r\n\r\nEARLY"
-
-
-@pytest.mark.parametrize(
-    "said",
-    [b"\r\n\r\n", b"garbage\r\n\r\n", b"HTTP/1.1\r\n\r\n", b"", b"HTTP/1.1 200 OK\r\nno end", b"x" * 300_000],
-)
-async def test_a_server_that_talks_nonsense_ends_its_own_connection_only(said: bytes) -> None:
-    async def babble(stream: SocketStream) -> None:
-        async with stream:
-            await stream.receive()
-            await stream.send(said) if said else None
-
-    async with await anyio.create_tcp_listener(local_host="127.0.0.1") as listener:
-        port = listener.extra(SocketAttribute.local_port)
-        async with anyio.create_task_group() as group:
-            group.start_soon(listener.serve, babble)
-            async with gateway_to(f"127.0.0.1:{port}") as gateway:
-                get = known(gateway, f"GET http://127.0.0.1:{port}/ HTTP/1.1\r\n\r\n".encode())
-                assert await say(gateway, get) == b""
-                assert (await say(gateway, known(gateway, b"CONNECT [::1]:1 HTTP/1.1\r\n\r\n"))).startswith(
-                    b"HTTP/1.1 403"
-                )
-            group.cancel_scope.cancel()
-
-
-@pytest.mark.parametrize("asked", [b"\r\n\r\n", b"GET\r\n\r\n", b"GET  HTTP/1.1\r\n\r\n", b"\0\xff\r\n\r\n"])
-async def test_an_invalid_request_ends_only_its_own_connection(asked: bytes) -> None:
-    async with gateway_to() as gateway:
-        assert not (await say(gateway, asked)).startswith(b"HTTP/1.1 2")
-        assert (await say(gateway, known(gateway, b"CONNECT [::1]:1 HTTP/1.1\r\n\r\n"))).startswith(
-            b"HTTP/1.1 403"
-        )

@@ -9,7 +9,7 @@ import pytest
 from ddgs.ddgs import DDGS
 
 from satchel.tools import ToolContext
-from satchel.tools.web.engines import Brave, DuckDuckGo, Engine, Searxng, Tavily, usable_engines
+from satchel.tools.web.engines import DuckDuckGo, Engine, brave, searxng, tavily, usable_engines
 from satchel.tools.web.search import search_tool
 from tests.models.loopback import Answer, Loopback, as_json, loopback
 from tests.requirements import requirement
@@ -29,11 +29,11 @@ ANSWERS = {
 def engine(name: str, server: Loopback) -> Engine:
     match name:
         case "searxng":
-            return Searxng(server.url + "/")
+            return searxng(server.url + "/")
         case "brave":
-            return Brave("key-b", url=server.url + "/res/v1/web/search")
+            return brave("key-b", url=server.url + "/res/v1/web/search")
         case _:
-            return Tavily("key-t", url=server.url + "/search")
+            return tavily("key-t", url=server.url + "/search")
 
 
 @requirement("web:progress")

@@ -1,5 +1,3 @@
 """The Anthropic wire format (messages)."""
 
-from satchel.models.anthropic.client import AnthropicModel
-
-__all__ = ["AnthropicModel"]
+from satchel.models.anthropic.client import AnthropicModel as AnthropicModel

@@ -1,63 +1,32 @@
 """Embedding models: the bundled default, a hashing double for tests, endpoints, libraries."""
 
-from satchel.models.embedding.fetching import Fetching, FileSource, Progress, SourceFailed
-from satchel.models.embedding.hashing import HashingEmbedder
-from satchel.models.embedding.minilm import MiniLmEmbedder
-from satchel.models.embedding.opening import DEFAULT_EMBEDDER, DEFAULT_SECOND_EMBEDDER, open_embedder
-from satchel.models.embedding.own import OwnEmbedder, OwnEmbedding, as_embedder
-from satchel.models.embedding.records import (
-    HASHING,
-    MINILM,
-    MINILM_WEIGHTS,
-    RECORDS,
-    USE_MULTILINGUAL,
-    USE_WEIGHTS,
-    ModelFiles,
-    WeightFile,
-    Wheel,
-    record_of,
-)
-from satchel.models.embedding.rows import product, unit_rows
-from satchel.models.embedding.sources import (
-    FolderSource,
-    IndexSource,
-    InstalledWheel,
-    default_sources,
-)
-from satchel.models.embedding.use import UseEmbedder
-from satchel.models.embedding.weights import fetch_weights, find_weights, weights_source
-
-__all__ = [
-    "DEFAULT_EMBEDDER",
-    "DEFAULT_SECOND_EMBEDDER",
-    "HASHING",
-    "MINILM",
-    "MINILM_WEIGHTS",
-    "RECORDS",
-    "USE_MULTILINGUAL",
-    "USE_WEIGHTS",
-    "Fetching",
-    "FolderSource",
-    "HashingEmbedder",
-    "IndexSource",
-    "InstalledWheel",
-    "MiniLmEmbedder",
-    "OwnEmbedder",
-    "OwnEmbedding",
-    "Progress",
-    "FileSource",
-    "SourceFailed",
-    "UseEmbedder",
-    "WeightFile",
-    "ModelFiles",
-    "Wheel",
-    "as_embedder",
-    "default_sources",
-    "fetch_weights",
-    "find_weights",
-    "open_embedder",
-    "product",
-    "record_of",
-    "unit_rows",
-    "weights_source",
-]
+from satchel.models.embedding.fetching import Fetching as Fetching
+from satchel.models.embedding.fetching import FileSource as FileSource
+from satchel.models.embedding.fetching import Progress as Progress
+from satchel.models.embedding.fetching import SourceFailed as SourceFailed
+from satchel.models.embedding.hashing import HashingEmbedder as HashingEmbedder
+from satchel.models.embedding.minilm import MiniLmEmbedder as MiniLmEmbedder
+from satchel.models.embedding.opening import DEFAULT_EMBEDDER as DEFAULT_EMBEDDER
+from satchel.models.embedding.opening import DEFAULT_SECOND_EMBEDDER as DEFAULT_SECOND_EMBEDDER
+from satchel.models.embedding.opening import open_embedder as open_embedder
+from satchel.models.embedding.own import OwnEmbedding as OwnEmbedding
+from satchel.models.embedding.own import as_embedder as as_embedder
+from satchel.models.embedding.records import HASHING as HASHING
+from satchel.models.embedding.records import MINILM as MINILM
+from satchel.models.embedding.records import MINILM_WEIGHTS as MINILM_WEIGHTS
+from satchel.models.embedding.records import RECORDS as RECORDS
+from satchel.models.embedding.records import USE_MULTILINGUAL as USE_MULTILINGUAL
+from satchel.models.embedding.records import USE_WEIGHTS as USE_WEIGHTS
+from satchel.models.embedding.records import ModelFiles as ModelFiles
+from satchel.models.embedding.records import WeightFile as WeightFile
+from satchel.models.embedding.records import Wheel as Wheel
+from satchel.models.embedding.records import record_of as record_of
+from satchel.models.embedding.rows import product as product
+from satchel.models.embedding.rows import unit_rows as unit_rows
+from satchel.models.embedding.sources import FolderSource as FolderSource
+from satchel.models.embedding.sources import IndexSource as IndexSource
+from satchel.models.embedding.sources import InstalledWheel as InstalledWheel
+from satchel.models.embedding.use import UseEmbedder as UseEmbedder
+from satchel.models.embedding.weights import fetch_weights as fetch_weights
+from satchel.models.embedding.weights import find_weights as find_weights
+from satchel.models.embedding.weights import weights_source as weights_source

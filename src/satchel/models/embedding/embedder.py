@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -10,9 +10,8 @@ import anyio
 import anyio.to_thread
 
 from satchel.errors import EmbedderError
-from satchel.messages import clean_text
 from satchel.models.embedding.rows import unit_rows
-from satchel.models.port import Embedder, EmbedderInfo, EmbedRole
+from satchel.models.port import Embedder, EmbedderInfo
 
 if TYPE_CHECKING:
     from satchel.models.port import Vectors
@@ -71,37 +70,6 @@ class BaseEmbedder(Embedder):
         if not self._info.dimension:
             self._info = replace(self._info, dimension=matrix.shape[1])
         return matrix
-
-    async def _in_parts(
-        self,
-        ask: Callable[[list[str]], Awaitable[Sequence[Any]]],
-        texts: Sequence[str],
-        role: EmbedRole,
-        *,
-        at_once: int,
-        chars_a_token: int,
-        source: str = "",
-    ) -> Vectors:
-        """Embed texts by asking for some of them at a time, with the prefix of their role.
-
-        Args:
-            ask: Gives a row for each text.
-            texts: Each is truncated to so many characters for each of the tokens that the model reads.
-            role: See `Embedder.embed`.
-            at_once: Texts in one call of `ask`.
-            chars_a_token: See `texts`.
-            source: See `_checked`.
-        """
-        import numpy as np  # noqa: PLC0415  - takes 0.1 s, and only embedding needs it
-
-        prefix = self._info.query_prefix if role == "query" else self._info.document_prefix
-        longest = self._info.max_tokens * chars_a_token
-        parts = []
-        for start in range(0, len(texts), at_once):
-            # Endpoints refuse an empty text, so a space is sent.
-            part = [clean_text(prefix + text[:longest]) or " " for text in texts[start : start + at_once]]
-            parts.append(self._checked(await ask(part), count=len(part), source=source))
-        return np.concatenate(parts) if parts else np.zeros((0, self._info.dimension), np.float32)
 
 
 def batches(order: Iterable[int], lengths: Sequence[int], *, most: int) -> Iterator[list[int]]:

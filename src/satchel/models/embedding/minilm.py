@@ -8,21 +8,19 @@ from __future__ import annotations
 
 import io
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from functools import cache, partial
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from satchel.clock import Clock
 from satchel.errors import EmbedderError
 from satchel.messages import clean_text
-from satchel.models.embedding.embedder import BaseEmbedder, batches
-from satchel.models.embedding.fetching import Progress
-from satchel.models.embedding.kept import KeptWeights
+from satchel.models.embedding.embedder import batches
+from satchel.models.embedding.kept import BundledEmbedder
 from satchel.models.embedding.records import MINILM, MINILM_WEIGHTS
 from satchel.models.embedding.rows import product
-from satchel.models.embedding.weights import FETCH_COMMAND, fetch_weights
+from satchel.models.embedding.weights import FETCH_COMMAND
 from satchel.models.embedding.wordpiece import WordPiece
 from satchel.models.port import EmbedRole, TokenEmbedder, TokenVectors
 
@@ -41,33 +39,14 @@ _RECENT_TEXTS = 32
 are searched for it, and again when it is stored after its turn."""
 
 
-class MiniLmEmbedder(BaseEmbedder, TokenEmbedder):
-    """384 dimensions, mean-pooled, over the first 256 tokens of a text. Nothing is loaded or fetched before the first
-    call.
-    """
+class MiniLmEmbedder(BundledEmbedder, TokenEmbedder):
+    """384 dimensions, mean-pooled, over the first 256 tokens of a text."""
 
-    def __init__(
-        self,
-        home: Path,
-        *,
-        environ: Mapping[str, str],
-        clock: Clock,
-        progress: Progress | None = None,
-        fetch: Callable[..., Path] = fetch_weights,
-    ) -> None:
-        """Store the parameters.
+    _files, _record = MINILM_WEIGHTS, MINILM
 
-        Args:
-            home: SATCHEL_HOME.
-            environ: The environment of processes that fetch the weights.
-            clock: Determines when a failed fetch may be retried.
-            progress: Called while fetching, from another thread.
-            fetch: `fetch_weights`, or a function with the same arguments.
-        """
-        super().__init__(MINILM)
-        self._weights = KeptWeights(
-            home, MINILM_WEIGHTS, environ=environ, clock=clock, progress=progress, fetch=fetch
-        )
+    def __init__(self, home: Path, **options: Any) -> None:
+        """See `BundledEmbedder`."""
+        super().__init__(home, **options)
         self._tokenizer: WordPiece | None = None
         self._model: MiniLm | None = None
         self._recent: OrderedDict[str, tuple[Vectors, TokenVectors]] = OrderedDict()
@@ -160,7 +139,7 @@ class MiniLmEmbedder(BaseEmbedder, TokenEmbedder):
             # Numpy takes 0.1 s, and only embedding needs it.
             from satchel.models.embedding import minilm_model  # noqa: PLC0415
 
-            folder = self._weights.folder()
+            folder = self._folder()
             path = folder / "tokenizer.json"
             try:
                 self._tokenizer = WordPiece.of_file(path)

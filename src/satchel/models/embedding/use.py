@@ -9,18 +9,15 @@ their sum, divided by the square root of its length, passes through two dense la
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from satchel.clock import Clock
 from satchel.errors import EmbedderError
-from satchel.models.embedding.embedder import BaseEmbedder, batches
-from satchel.models.embedding.fetching import Progress
-from satchel.models.embedding.kept import KeptWeights
+from satchel.models.embedding.embedder import batches
+from satchel.models.embedding.kept import BundledEmbedder
 from satchel.models.embedding.records import USE_MULTILINGUAL, USE_WEIGHTS
-from satchel.models.embedding.weights import fetch_weights
 from satchel.models.port import EmbedRole, FetchedEmbedder
 
 if TYPE_CHECKING:
@@ -31,28 +28,19 @@ _PIECES_AT_ONCE = 384
 """Of several texts; a longer text is alone. The working set stays at 2 MB."""
 
 
-class UseEmbedder(BaseEmbedder, FetchedEmbedder):
-    """512 dimensions; sixteen languages. Nothing is loaded or fetched before the first call."""
+class UseEmbedder(BundledEmbedder, FetchedEmbedder):
+    """512 dimensions; sixteen languages."""
 
-    def __init__(
-        self,
-        home: Path,
-        *,
-        environ: Mapping[str, str],
-        clock: Clock,
-        progress: Progress | None = None,
-        fetch: Callable[..., Path] = fetch_weights,
-    ) -> None:
-        """Store the parameters; see `KeptWeights`."""
-        super().__init__(USE_MULTILINGUAL)
-        self._weights = KeptWeights(
-            home, USE_WEIGHTS, environ=environ, clock=clock, progress=progress, fetch=fetch
-        )
+    _files, _record = USE_WEIGHTS, USE_MULTILINGUAL
+
+    def __init__(self, home: Path, **options: Any) -> None:
+        """See `BundledEmbedder`."""
+        super().__init__(home, **options)
         self._model: UseModel | None = None
 
     def is_here(self) -> bool:
         """See `FetchedEmbedder.is_here`."""
-        return self._model is not None or self._weights.find() is not None
+        return self._model is not None or self._find() is not None
 
     async def embed(self, texts: Sequence[str], role: EmbedRole) -> Vectors:
         """Embed texts; see `Embedder.embed`."""
@@ -83,7 +71,7 @@ class UseEmbedder(BaseEmbedder, FetchedEmbedder):
             # Numpy takes 0.1 s, and only embedding needs it.
             from satchel.models.embedding import use_model  # noqa: PLC0415
 
-            folder = self._weights.folder()
+            folder = self._folder()
             try:
                 self._model = use_model.load(use_model.unpacked(folder))
             except use_model.DAMAGED as error:

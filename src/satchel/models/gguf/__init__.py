@@ -1,5 +1,3 @@
 """A GGUF model inside the process (the extra `local`)."""
 
-from satchel.models.gguf.client import GGUFModel
-
-__all__ = ["GGUFModel"]
+from satchel.models.gguf.client import GGUFModel as GGUFModel

@@ -1,5 +1,3 @@
 """Ollama's own wire format."""
 
 from satchel.models.ollama.client import OllamaModel as OllamaModel
-
-__all__ = ["OllamaModel"]

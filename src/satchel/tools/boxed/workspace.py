@@ -30,7 +30,7 @@ from satchel.sandbox.selfrun import has_settings
 from satchel.sandbox.workspace import common_of, look_at_readable, protected_in_git
 from satchel.tools.box import Box, Wish
 from satchel.tools.boxed.environ import boxed_environ, git_settings_text
-from satchel.tools.boxed.notes import NOT_FOUND, Refusals, find_refusals, is_hidden
+from satchel.tools.boxed.notes import NOT_FOUND, is_hidden, refusal_notes
 from satchel.tools.boxed.places import git_around
 from satchel.tools.boxed.programs import programs_on_path
 from satchel.tools.paths import is_below
@@ -62,11 +62,11 @@ class BoxedRun:
     """A program that ran in a box.
 
     Attributes:
-        refusals: What the box refused to it, as far as that can be told.
+        notes: What the box refused to it, as far as that can be told; see `refusal_notes`.
     """
 
     result: ProcessResult
-    refusals: Refusals
+    notes: list[str]
 
 
 @dataclass(slots=True)
@@ -361,6 +361,7 @@ class Workspace:
         box: Box,
         cwd: Path,
         environ: Mapping[str, str],
+        can_ask: bool = False,
         **options: Any,
     ) -> BoxedRun:
         """Run a program to its end in a box; see `run_process`.
@@ -370,6 +371,7 @@ class Workspace:
             box: What it may do beyond the workspace.
             cwd: Its working directory. A folder that the box doesn't show is replaced by the workspace.
             environ: The environment that it would have outside; the box passes on what is harmless.
+            can_ask: See `refusal_notes`.
             **options: As for `run_process`.
 
         Raises:
@@ -381,7 +383,7 @@ class Workspace:
                 result = await run_process(
                     argv, cwd=cwd, environ=await self._environ(environ), box=opened, **options
                 )
-        refusals = find_refusals(
+        notes = refusal_notes(
             result,
             denied=_told(opened, seen, result),
             moved=moved,
@@ -395,8 +397,9 @@ class Workspace:
             has_network=plan.spec.network.mode != "none",
             cwd=cwd,
             home=str(self._shared.user_home),
+            can_ask=can_ask,
         )
-        return BoxedRun(result=result, refusals=refusals)
+        return BoxedRun(result=result, notes=notes)
 
     @asynccontextmanager
     async def alongside(

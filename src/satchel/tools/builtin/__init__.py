@@ -1,5 +1,3 @@
 """The tools that are always there: the shell, files, search, and a few to think and to ask with."""
 
-from satchel.tools.builtin.toolset import builtin_tools
-
-__all__ = ["builtin_tools"]
+from satchel.tools.builtin.toolset import builtin_tools as builtin_tools

@@ -17,8 +17,7 @@ import anyio
 from satchel.errors import SandboxError, SatchelError, UsageError
 from satchel.sandbox.process import REPORT_FD, OnOutput, ProcessResult, StreamName, run_process
 from satchel.tools.box import NETWORK, OUTSIDE, READ, REASON, WRITE, Box
-from satchel.tools.boxed import Workspaces
-from satchel.tools.boxed.notes import Refusals, data_of, refusal_notes
+from satchel.tools.boxed import BoxedRun, Workspaces
 from satchel.tools.builtin.changes import note_uncovered
 from satchel.tools.builtin.fence import EVERY_PATH
 from satchel.tools.builtin.jobs import show_job, start_job
@@ -69,25 +68,16 @@ BACKGROUND: Mapping[str, Mapping[str, Any]] = {
         "description": "Return at once. It runs until the session ends, or for `timeout_s`; `jobs` reads and stops it",
     }
 }
+
+
+def _names(what: str) -> Mapping[str, Any]:
+    return {"type": "array", "items": {"type": "string"}, "maxItems": 32, "description": what}
+
+
 WISHES: Mapping[str, Mapping[str, Any]] = {
-    NETWORK: {
-        "type": "array",
-        "items": {"type": "string"},
-        "maxItems": 32,
-        "description": 'Hosts, such as "registry.npmjs.org"',
-    },
-    READ: {
-        "type": "array",
-        "items": {"type": "string"},
-        "maxItems": 32,
-        "description": "Paths to read, outside of the project",
-    },
-    WRITE: {
-        "type": "array",
-        "items": {"type": "string"},
-        "maxItems": 32,
-        "description": "Existing paths to write, outside of the project",
-    },
+    NETWORK: _names('Hosts, such as "registry.npmjs.org"'),
+    READ: _names("Paths to read, outside of the project"),
+    WRITE: _names("Existing paths to write, outside of the project"),
     OUTSIDE: {"type": "boolean", "description": "Only for what no sandbox can do: docker, sudo"},
     REASON: {"type": "string", "description": "Why, in a few words"},
 }
@@ -99,23 +89,22 @@ def bash_tool(*, default_timeout_s: float, boxes: Workspaces | None = None, home
     """
     more = {**BACKGROUND, **WISHES} if boxes is not None else {}
 
-    async def run(
-        argv: Sequence[str], cwd: Path, context: ToolContext, **options: Any
-    ) -> tuple[ProcessResult, Refusals]:
+    async def run(argv: Sequence[str], cwd: Path, context: ToolContext, **options: Any) -> BoxedRun:
         if context.box is None:
-            return await run_process(argv, cwd=cwd, environ=_environ(context.environ), **options), Refusals()
+            result = await run_process(argv, cwd=cwd, environ=_environ(context.environ), **options)
+            return BoxedRun(result=result, notes=[])
         if boxes is None:
             raise SandboxError("This call was permitted in a sandbox, and there is none. It was not run.")
         # What tools saved in this session, such as files that a capability made, may be read without asking.
         saved = await context.blocking(_saved, context.spill_dir)
-        boxed = await boxes.workspace(context.cwd).run(
+        return await boxes.workspace(context.cwd).run(
             argv,
             box=context.box | Box(read=saved),
             cwd=cwd,
             environ={**context.environ, **QUIET},
+            can_ask=True,
             **options,
         )
-        return boxed.result, boxed.refusals
 
     async def is_from_outside(context: ToolContext) -> bool:
         """Whether a command may print what others wrote. In a box of which nothing more is open than the workspace and
@@ -144,7 +133,7 @@ def bash_tool(*, default_timeout_s: float, boxes: Workspaces | None = None, home
         limit_s = max(0.1, min(wanted_s, context.timeout_s - SPARE_S))
         started_in, note = _folder(context)
         async with _kept_changes(command, context, home) as notes:
-            result, refusals = await run(
+            ran = await run(
                 argv,
                 started_in,
                 context,
@@ -153,13 +142,12 @@ def bash_tool(*, default_timeout_s: float, boxes: Workspaces | None = None, home
                 max_report_bytes=MAX_CWD_BYTES,
                 on_output=_Progress(context).tell,
             )
-        ended_in = _reported(result.report)
+        ended_in = _reported(ran.result.report)
         # Of concurrent commands, one that does not change its directory must not undo another's `cd`.
         if ended_in is not None and ended_in != started_in:
             context.state[STATE_KEY] = str(ended_in)
         notes += [note] if note else []
-        notes += refusal_notes(refusals, can_ask=True)
-        told = _result(result, limit_s, ended_in or started_in, notes, context, refusals)
+        told = _result(ran.result, limit_s, ended_in or started_in, [*notes, *ran.notes], context)
         return replace(told, untrusted=await is_from_outside(context))
 
     return function_tool(
@@ -211,7 +199,7 @@ async def _kept_changes(command: str, context: ToolContext, home: Path | None) -
 
 async def _in_background(
     command: str,
-    run: Callable[..., Awaitable[tuple[ProcessResult, Refusals]]],
+    run: Callable[..., Awaitable[BoxedRun]],
     timeout_s: float | None,
     context: ToolContext,
     *,
@@ -224,7 +212,7 @@ async def _in_background(
         await context.blocking(note_uncovered, context.spill_dir, context.turn, what)
 
     async def execute(take: OnOutput) -> tuple[str, str]:
-        result, refusals = await run(
+        ran = await run(
             folder,
             context,
             timeout_s=timeout_s,
@@ -232,8 +220,8 @@ async def _in_background(
             max_report_bytes=MAX_CWD_BYTES,
             on_output=take,
         )
-        notes = "".join(f" [{note}]" for note in refusal_notes(refusals, can_ask=True))
-        ended = _outcome(result, timeout_s).replace("exit code: ", "ended with exit code ")
+        notes = "".join(f" [{note}]" for note in ran.notes)
+        ended = _outcome(ran.result, timeout_s).replace("exit code: ", "ended with exit code ")
         return f"{ended.replace('stopped after', 'was stopped after')}{notes}", ""
 
     notes = [note] if note else []
@@ -336,7 +324,6 @@ def _result(
     cwd: Path,
     notes: Sequence[str],
     context: ToolContext,
-    refusals: Refusals,
 ) -> ToolResult:
     rows = [_outcome(result, limit_s)]
     for name, captured in (("stdout", result.stdout), ("stderr", result.stderr)):
@@ -356,7 +343,6 @@ def _result(
         "stdout": result.stdout.text,
         "stderr": result.stderr.text,
         "cwd": str(cwd),
-        **data_of(refusals),
     }
     return ToolResult(
         text="\n".join(rows),

@@ -43,31 +43,17 @@ def unified_diff(before: str, after: str, name: str) -> str:
     old_part, new_part = old[start : len(old) - end], new[start : len(new) - end]
     if max(len(old_part), len(new_part)) > COMPARED_LINES:
         return f"The file had {len(old):,} lines and now has {len(new):,}."
-    rows = [f"--- {name}", f"+++ {name}"]
-    groups = difflib.SequenceMatcher(None, old_part, new_part, autojunk=False).get_grouped_opcodes(
-        CONTEXT_LINES
-    )
-    for group in groups:
-        first, last = group[0], group[-1]
-        rows.append(
-            f"@@ -{_range(start + first[1], last[2] - first[1])} "
-            f"+{_range(start + first[3], last[4] - first[3])} @@"
-        )
-        for tag, old_from, old_to, new_from, new_to in group:
-            if tag == "equal":
-                rows += [f" {line}" for line in old_part[old_from:old_to]]
-                continue
-            rows += [f"-{line}" for line in old_part[old_from:old_to]]
-            rows += [f"+{line}" for line in new_part[new_from:new_to]]
-    if len(rows) == 2:
+    compared = difflib.unified_diff(old_part, new_part, name, name, n=CONTEXT_LINES, lineterm="")
+    rows = [_moved(row, start) if row.startswith("@@ ") else row for row in compared]
+    if not rows:
         return "Only line endings changed."
     if len(rows) > MAX_LINES:
         rows = [*rows[:MAX_LINES], f"[… {len(rows) - MAX_LINES:,} more lines of the diff]"]
     return "\n".join(rows)
 
 
-def _range(start: int, length: int) -> str:
-    return f"{start + 1 if length else start},{length}"
+def _moved(head: str, lines: int) -> str:
+    return re.sub(r"(?<=[-+])\d+", lambda number: str(int(number[0]) + lines), head)
 
 
 def show_change(_input: Mapping[str, Any], text: str) -> ShownResult:

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import codecs
+import io
 import os
 import re
 import stat
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
-from typing import Any, Final, TypeAlias
+from dataclasses import replace
+from typing import Any, BinaryIO, Final
 
 from satchel.errors import SandboxError, UsageError
 from satchel.tools.boxed import Workspaces
 from satchel.tools.builtin.content import SAMPLE_BYTES, Encoding, describe_binary, detect_encoding
 from satchel.tools.builtin.fence import Fence, Place, describe_kind
 from satchel.tools.builtin.record import TEXT, BuiltIn
-from satchel.tools.builtin.seen import WHOLE_BYTES, Seen, last_seen, look, remember
+from satchel.tools.builtin.seen import WHOLE_BYTES, Seen, look, remember
 from satchel.tools.builtin.viewing import (
     MOST_PICTURE,
     DocumentReader,
@@ -46,53 +47,6 @@ DESCRIPTION = """Read text, documents, pictures. Returns lines as `number<TAB>te
 characters. Read a file before you overwrite it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Line:
-    """One line, cut to `LONG_LINE_BYTES`, and the offsets at which it and the next line begin."""
-
-    data: bytes
-    start: int
-    end: int
-    is_cut: bool
-
-
-@dataclass(frozen=True, slots=True)
-class _Memory:
-    """A file that was read into memory."""
-
-    data: bytes
-
-    def read(self, at: int, count: int) -> bytes:
-        """Up to `count` bytes from an offset; b"" at the end."""
-        return self.data[at : at + count]
-
-    def skip_hole(self, at: int) -> int:
-        """The next offset from `at` on at which there may be a line break."""
-        return at
-
-
-@dataclass(frozen=True, slots=True)
-class _Disk:
-    """A file of which only the needed parts are read."""
-
-    handle: int
-    size: int
-
-    def read(self, at: int, count: int) -> bytes:
-        """As in `_Memory`."""
-        return os.pread(self.handle, count, at)
-
-    def skip_hole(self, at: int) -> int:
-        """As in `_Memory`. Reading through a hole of a sparse file would take as long as reading data."""
-        try:
-            return os.lseek(self.handle, at, os.SEEK_DATA)
-        except OSError:
-            return self.size
-
-
-_Source: TypeAlias = _Memory | _Disk
-
-
 def file_read_tool(fence: Fence, boxes: Workspaces | None) -> Tool:
     """Make the tool; documents are read in the sandbox of `boxes`."""
 
@@ -103,7 +57,6 @@ def file_read_tool(fence: Fence, boxes: Workspaces | None) -> Tool:
             offset=input.get("offset", 1),
             limit=input.get("limit", PAGE_LINES),
             column=input.get("column", 1),
-            before=last_seen(context, place.path),
         )
         result = await context.blocking(page.read)
         if page.kind and boxes is not None and context.session_id:
@@ -156,7 +109,7 @@ class _Page:
         pictures: What there is to see in it, by name.
     """
 
-    def __init__(self, *, place: Place, offset: int, limit: int, column: int, before: Seen | None) -> None:
+    def __init__(self, *, place: Place, offset: int, limit: int, column: int) -> None:
         self.seen: Seen | None = None
         self.kind = ""
         self.content = b""
@@ -165,7 +118,6 @@ class _Page:
         self._offset = offset or 1
         self._limit = min(limit, PAGE_LINES)
         self._column = column
-        self._before = before
 
     def read(self) -> ToolResult:
         """Read only what is shown."""
@@ -176,29 +128,33 @@ class _Page:
                 raise UsageError(self._folder(handle))
             if not stat.S_ISREG(state.st_mode):
                 raise UsageError(f"{self.place.name} is {describe_kind(state.st_mode)}, not a regular file.")
-            head = os.pread(handle, SAMPLE_BYTES, 0)
-            encoding = detect_encoding(head)
-            if state.st_size <= 8 * WHOLE_BYTES and (kind := document_kind(head, self.place.path.suffix)):
-                self.kind, self.content = kind, _read_all(handle, 8 * WHOLE_BYTES)
-            elif encoding is None and is_picture(head) and state.st_size <= MOST_PICTURE:
-                self.pictures = {self.place.path.name: _read_all(handle, MOST_PICTURE)}
-            if self.kind or encoding is None:
-                return ToolResult(text=f"{self.place.name}{_NOT_TEXT}{describe_binary(head, state.st_size)}.")
-            if state.st_size <= WHOLE_BYTES or encoding.is_wide:
-                return self._whole(handle, state, encoding)
-            return self._part(handle, state, encoding)
+            with open(handle, "rb", closefd=False) as file:
+                return self._read(file, state)
         except OSError as error:
             raise self.place.failure(error) from error
         finally:
             os.close(handle)
 
-    def _whole(self, handle: int, state: os.stat_result, encoding: Encoding) -> ToolResult:
+    def _read(self, file: BinaryIO, state: os.stat_result) -> ToolResult:
+        head = file.read(SAMPLE_BYTES)
+        encoding = detect_encoding(head)
+        if state.st_size <= 8 * WHOLE_BYTES and (kind := document_kind(head, self.place.path.suffix)):
+            self.kind, self.content = kind, _part_of(file, 0, 8 * WHOLE_BYTES)
+        elif encoding is None and is_picture(head) and state.st_size <= MOST_PICTURE:
+            self.pictures = {self.place.path.name: _part_of(file, 0, MOST_PICTURE)}
+        if self.kind or encoding is None:
+            return ToolResult(text=f"{self.place.name}{_NOT_TEXT}{describe_binary(head, state.st_size)}.")
+        if state.st_size <= WHOLE_BYTES or encoding.is_wide:
+            return self._whole(file, state, encoding)
+        return self._large(file, state, encoding)
+
+    def _whole(self, file: BinaryIO, state: os.stat_result, encoding: Encoding) -> ToolResult:
         if state.st_size > 8 * WHOLE_BYTES:
             raise UsageError(
                 f"{self.place.name} has {state.st_size:,} bytes of {encoding.name}, too many to read in pages. "
                 f"Convert it: iconv -f {encoding.name} -t utf-8."
             )
-        raw = _read_all(handle, 8 * WHOLE_BYTES)
+        raw = _part_of(file, 0, 8 * WHOLE_BYTES)
         self.seen = look(state, raw)
         data = raw[len(encoding.bom) :]
         if encoding.is_wide:
@@ -217,54 +173,42 @@ class _Page:
         first = max(1, total + 1 + self._offset) if self._offset < 0 else self._offset
         if first > total:
             raise UsageError(f"{self.place.name} has only {total:,} lines; there is no line {first:,}.")
+        file = io.BytesIO(data)
+        start, number = _find_line(file, first, at=0)
+        return self._show(file, start, number, encoding, total=total)
 
-        source = _Memory(data)
-        start, number = _find_line(source, first, at=0, number=1)
-        return self._show(source, start, number, encoding, total=total)
-
-    def _part(self, handle: int, state: os.stat_result, encoding: Encoding) -> ToolResult:
+    def _large(self, file: BinaryIO, state: os.stat_result, encoding: Encoding) -> ToolResult:
         begin = len(encoding.bom)
-
-        source = _Disk(handle, state.st_size)
         self.seen = look(state, None)
         if self._offset < 0:
-            start = _find_from_end(source, state.st_size, -self._offset, begin)
-            return self._show(source, start, self._offset, encoding, total=None)
-        at, number = begin, 1
-        known = self._before
-        if (
-            known is not None
-            and known.is_still(self.seen)
-            and known.next_line <= self._offset
-            and known.next_byte
-        ):
-            at, number = known.next_byte, known.next_line
-        start, number = _find_line(source, self._offset, at=at, number=number)
-        if number < self._offset or not source.read(start, 1):
+            start = _find_from_end(file, state.st_size, -self._offset, begin)
+            return self._show(file, start, self._offset, encoding, total=None)
+        start, number = _find_line(file, self._offset, at=begin)
+        is_past = not _part_of(file, start, 1)
+        if number < self._offset or is_past:
             raise UsageError(
-                f"{self.place.name} has {number - (not source.read(start, 1)):,} lines; there is no line "
-                f"{self._offset:,}."
+                f"{self.place.name} has {number - is_past:,} lines; there is no line {self._offset:,}."
             )
-        return self._show(source, start, number, encoding, total=None)
+        return self._show(file, start, number, encoding, total=None)
 
     def _show(
-        self, source: _Source, start: int, number: int, encoding: Encoding, *, total: int | None
+        self, file: BinaryIO, start: int, number: int, encoding: Encoding, *, total: int | None
     ) -> ToolResult:
         rows: list[str] = []
         room = PAGE_CHARS
         first, column = number, self._column
         if column > 1:
-            start = _skip_columns(source, start, column - 1, encoding)
+            start = _skip_columns(file, start, column - 1, encoding)
         at_end = True
         go_on = ""
-        for line in _lines(source, start):
+        for line, is_cut in _lines(file, start):
             if len(rows) == self._limit:
                 at_end = False
                 break
-            text = NULS.sub(_count_nuls, line.data.decode(encoding.name, "replace").removesuffix("\r"))
+            text = NULS.sub(_count_nuls, line.decode(encoding.name, "replace").removesuffix("\r"))
             # A call that names a column wants to see that line.
             allowed = room if column > 1 and not rows else LINE_CHARS
-            if len(text) > allowed or line.is_cut:
+            if len(text) > allowed or is_cut:
                 go_on = f"offset={number}, column={column + allowed}"
                 text = f"{text[:allowed]} [… line continues: {go_on}]"
             if len(text) > room and rows:
@@ -274,11 +218,8 @@ class _Page:
             room -= len(text) + 8
             column = 1
             number += 1
-            start = line.end
             if number == 0:
                 break
-        if self.seen is not None and total is None and number > 0:
-            self.seen = replace(self.seen, next_line=number, next_byte=start)
         footer = self._footer(first, number - 1, at_end=at_end, total=total)
         return ToolResult(text="\n".join([*rows, *([footer] if footer else [])]))
 
@@ -319,25 +260,27 @@ def _count_nuls(run: re.Match[str]) -> str:
     return f"[… {len(run[0]):,} NUL characters]"
 
 
-def _read_all(handle: int, limit: int) -> bytes:
-    chunks: list[bytes] = []
-    at = 0
-    while at <= limit and (chunk := os.pread(handle, CHUNK_BYTES, at)):
-        chunks.append(chunk)
-        at += len(chunk)
-    return b"".join(chunks)
+def _part_of(file: BinaryIO, at: int, count: int) -> bytes:
+    file.seek(at)
+    return file.read(count)
 
 
-def _find_line(source: _Source, wanted: int, *, at: int, number: int) -> tuple[int, int]:
-    """The offset at which a line begins, and its number.
+def _past_hole(file: BinaryIO, at: int) -> int:
+    """The next offset with data: reading through a hole of a sparse file would take as long as reading data."""
+    try:
+        return file.seek(at, os.SEEK_DATA)
+    except ValueError:
+        return at  # in memory
+    except OSError:
+        return file.seek(0, os.SEEK_END)
 
-    Args:
-        source: The file.
-        wanted: The line's number. In a file with fewer lines, the result is its end and the number of the line there.
-        at: An offset before it, at which line `number` begins.
-        number: See `at`.
+
+def _find_line(file: BinaryIO, wanted: int, *, at: int) -> tuple[int, int]:
+    """The offset at which a line begins, and its number; line 1 begins `at`. In a file with fewer lines, its end and
+    the number of the line there.
     """
-    while number < wanted and (chunk := source.read(at := source.skip_hole(at), CHUNK_BYTES)):
+    number = 1
+    while number < wanted and (chunk := _part_of(file, at := _past_hole(file, at), CHUNK_BYTES)):
         breaks = chunk.count(b"\n")
         if number + breaks < wanted:
             number += breaks
@@ -350,15 +293,15 @@ def _find_line(source: _Source, wanted: int, *, at: int, number: int) -> tuple[i
     return at, number
 
 
-def _find_from_end(source: _Source, size: int, lines: int, begin: int) -> int:
+def _find_from_end(file: BinaryIO, size: int, lines: int, begin: int) -> int:
     """The offset at which the last `lines` lines of a file begin."""
     end = size
     # The line break at the end of the last line does not begin another line.
-    if source.read(size - 1, 1) == b"\n":
+    if _part_of(file, size - 1, 1) == b"\n":
         end -= 1
     while end > begin:
         start = max(begin, end - CHUNK_BYTES)
-        chunk = source.read(start, end - start)
+        chunk = _part_of(file, start, end - start)
         breaks = chunk.count(b"\n")
         if breaks < lines:
             lines -= breaks
@@ -371,33 +314,20 @@ def _find_from_end(source: _Source, size: int, lines: int, begin: int) -> int:
     return begin
 
 
-def _lines(source: _Source, at: int) -> Iterator[_Line]:
-    """The lines from an offset at which one begins."""
-    buffer, base, here = b"", at, 0
-    while True:
-        place = buffer.find(b"\n", here)
-        if place < 0 and len(buffer) - here < LONG_LINE_BYTES:
-            more = source.read(base + len(buffer), CHUNK_BYTES)
-            if more:
-                base, buffer, here = base + here, buffer[here:] + more, 0
-                continue
-            if here < len(buffer):
-                yield _Line(data=buffer[here:], start=base + here, end=base + len(buffer), is_cut=False)
-            return
-        if place >= 0 and place - here <= LONG_LINE_BYTES:
-            yield _Line(data=buffer[here:place], start=base + here, end=base + place + 1, is_cut=False)
-            here = place + 1
-            continue
-        start, data = base + here, buffer[here : here + LONG_LINE_BYTES]
-        end = _find_line(source, 2, at=start, number=1)[0]
-        yield _Line(data=data, start=start, end=end, is_cut=True)
-        buffer, base, here = b"", end, 0
+def _lines(file: BinaryIO, at: int) -> Iterator[tuple[bytes, bool]]:
+    """The lines from an offset at which one begins, and whether they are cut to `LONG_LINE_BYTES`."""
+    file.seek(at)
+    while line := file.readline(LONG_LINE_BYTES + 1):
+        is_cut = len(line) > LONG_LINE_BYTES and not line.endswith(b"\n")
+        yield line[:LONG_LINE_BYTES].removesuffix(b"\n"), is_cut
+        if is_cut:
+            file.seek(_find_line(file, 2, at=file.tell())[0])
 
 
-def _skip_columns(source: _Source, at: int, columns: int, encoding: Encoding) -> int:
+def _skip_columns(file: BinaryIO, at: int, columns: int, encoding: Encoding) -> int:
     """The offset of a character in the line that begins at `at`, or the end of a shorter line."""
     decoder = codecs.getincrementaldecoder(encoding.name)("surrogateescape")
-    while chunk := source.read(at, CHUNK_BYTES):
+    while chunk := _part_of(file, at, CHUNK_BYTES):
         line, *rest = chunk.split(b"\n", 1)
         text = decoder.decode(line)
         pending = len(decoder.getstate()[0])

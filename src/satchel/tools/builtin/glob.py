@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import stat
-import threading
 from collections.abc import Mapping
 from typing import Any, Final
 
 from satchel.errors import UsageError
 from satchel.tools.builtin.fence import Fence, Place
 from satchel.tools.builtin.record import TEXT, BuiltIn
-from satchel.tools.builtin.tree import MAX_ENTRIES, FoundPath, GlobPattern, walk
+from satchel.tools.builtin.tree import MAX_ENTRIES, FoundPath, GlobPattern, walked
 from satchel.tools.display import Display, describe_search, show_found
 from satchel.tools.function import function_tool
 from satchel.tools.port import Annotations, Tool, ToolContext, ToolResult
@@ -92,16 +91,7 @@ async def _find(place: Place, pattern: str, context: ToolContext) -> list[FoundP
     compiled = GlobPattern(pattern)
     if not stat.S_ISDIR((await context.blocking(_state, place)).st_mode):
         raise UsageError(f"{place.name} is not a folder.")
-    stopped = threading.Event()
-
-    def find() -> list[FoundPath]:
-        return list(walk(place.path, pattern=compiled, goes_on=lambda: not stopped.is_set()))
-
-    try:
-        return await context.blocking(find)
-    finally:
-        # A thread can't be cancelled; this one checks the flag at every file.
-        stopped.set()
+    return await walked(place.path, context, pattern=compiled)
 
 
 def _state(place: Place) -> os.stat_result:

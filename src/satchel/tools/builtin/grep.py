@@ -7,7 +7,6 @@ import os
 import re
 import stat
 import sys
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,7 +20,7 @@ from satchel.tools.builtin.content import SAMPLE_BYTES, describe_binary, detect_
 from satchel.tools.builtin.fence import Fence, Place
 from satchel.tools.builtin.record import TEXT, BuiltIn
 from satchel.tools.builtin.ripgrep import SAME_FILES, find_ripgrep
-from satchel.tools.builtin.tree import GlobPattern, walk
+from satchel.tools.builtin.tree import GlobPattern, walked
 from satchel.tools.display import Display, ShownResult, describe_search, show_found
 from satchel.tools.function import function_tool
 from satchel.tools.port import Annotations, Tool, ToolContext, ToolResult
@@ -229,17 +228,10 @@ async def _by_worker(
 ) -> _Found:
     files = [""]
     if is_folder:
-        stopped = threading.Event()
-
-        def find() -> list[str]:
-            found = walk(place.path, pattern=None, goes_on=lambda: not stopped.is_set())
-            return [file.path for file in found if not file.is_folder and is_wanted(file.path)]
-
-        try:
-            files = await context.blocking(find)
-        finally:
-            # A thread can't be cancelled; this one checks the flag at every file.
-            stopped.set()
+        found = await walked(
+            place.path, context, is_wanted=lambda each: not each.is_folder and is_wanted(each.path)
+        )
+        files = [each.path for each in found]
     job = {
         "base": str(place.path),
         "files": files,
@@ -251,12 +243,12 @@ async def _by_worker(
         "max_columns": MAX_COLUMNS,
     }
     argv = [sys.executable, "-I", "-S", str(Path(__file__).with_name("grep_worker.py"))]
-    found, result = await _collect(
+    answer, result = await _collect(
         argv, json.dumps(job).encode(), Path("/"), fence, place, search, is_wanted, context
     )
-    if result is not None and result.exit_code and not found.rows:
+    if result is not None and result.exit_code and not answer.rows:
         raise UsageError(f"The search failed: {result.stderr.text.strip().splitlines()[-1][:300]}")
-    return found
+    return answer
 
 
 async def _collect(

@@ -11,10 +11,10 @@ from typing import Any, Final, get_args
 
 from satchel.config import Mode
 from satchel.tools.builtin.record import BuiltIn
-from satchel.tools.builtin.todo import SIGNS, STATE_KEY, show_items
+from satchel.tools.builtin.todo import SIGNS, STATE_KEY, show_items, steps_in
 from satchel.tools.display import Display
 from satchel.tools.port import Annotations, Effect, Modes, Question, Tool, ToolContext, ToolResult, ToolSpec
-from satchel.wording import counted, yes_or_no
+from satchel.wording import yes_or_no
 
 _NO: Final = "No"
 DESCRIPTION = """Propose a plan before anything is changed, and wait until the user approves, changes or refuses it. \
@@ -123,16 +123,11 @@ def propose_plan_tool() -> Tool:
     )
 
 
-def _describe(input: Mapping[str, Any]) -> str:
-    steps = input.get("steps")
-    return counted(len(steps), "step") if isinstance(steps, list) else ""
-
-
 PROPOSE_PLAN: Final = BuiltIn(
     name="propose_plan",
     make=lambda _: propose_plan_tool(),
     display=Display(
-        call=_describe,
+        call=steps_in,
         result=lambda input, text: show_items(input, text.partition("\n\n")[2] or text),
         kind="think",
         is_plan=True,

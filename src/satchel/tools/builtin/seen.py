@@ -23,16 +23,12 @@ class Seen:
 
     Attributes:
         digest: SHA-256 of its content, or "" if it is too large; then time and size are compared.
-        next_line: In a large file, the number of the line after the last one shown, which begins at
-            `next_byte`.
     """
 
     size: int
     mtime_ns: int
     inode: int
     digest: str = ""
-    next_line: int = 1
-    next_byte: int = 0
 
     def is_still(self, other: Seen) -> bool:
         """Whether the file is unchanged in `other`; compared by content if both know it."""

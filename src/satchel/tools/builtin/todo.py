@@ -59,8 +59,9 @@ def todo_tool() -> Tool:
     )
 
 
-def _describe(input: Mapping[str, Any]) -> str:
-    items = input.get("items")
+def steps_in(input: Mapping[str, Any]) -> str:
+    """How many steps a call has, in words."""
+    items = input.get("items", input.get("steps"))
     return counted(len(items), "step") if isinstance(items, list) else ""
 
 
@@ -79,5 +80,5 @@ def show_items(_input: Mapping[str, Any], text: str) -> ShownResult:
 TODO: Final = BuiltIn(
     name="todo",
     make=lambda _: todo_tool(),
-    display=Display(call=_describe, result=show_items, kind="think", is_plan=True),
+    display=Display(call=steps_in, result=show_items, kind="think", is_plan=True),
 )

@@ -6,12 +6,14 @@ import contextlib
 import fnmatch
 import os
 import re
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from satchel.errors import UsageError
+from satchel.tools.port import ToolContext
 
 if TYPE_CHECKING:
     from pathspec import GitIgnoreSpec
@@ -132,6 +134,26 @@ def walk(
         )
     finally:
         os.close(top)
+
+
+async def walked(
+    base: Path,
+    context: ToolContext,
+    *,
+    pattern: GlobPattern | None = None,
+    is_wanted: Callable[[FoundPath], bool] = lambda _: True,
+) -> list[FoundPath]:
+    """The wanted part of what `walk` finds. The thread that walks ends at the next file once the call is cancelled."""
+    stopped = threading.Event()
+
+    def find() -> list[FoundPath]:
+        found = walk(base, pattern=pattern, goes_on=lambda: not stopped.is_set())
+        return [each for each in found if is_wanted(each)]
+
+    try:
+        return await context.blocking(find)
+    finally:
+        stopped.set()
 
 
 def _walk(

@@ -104,14 +104,26 @@ def definition_from_json(value: Any) -> ExternalDefinition:
 def _json(printed: bytes) -> Any:
     if len(printed) > MAX_SCHEMA_BYTES:
         _wrong(f"--schema printed more than {MAX_SCHEMA_BYTES // 1024} KB")
+    try:
+        return printed_json(printed)
+    except ValueError as error:
+        _wrong(f"--schema did not print JSON: {error}")
+
+
+def printed_json(printed: bytes) -> Any:
+    """What a tool printed, as JSON data.
+
+    Raises:
+        ValueError: It is no JSON; says why, as a clause.
+    """
     if not printed.strip():
-        _wrong("--schema printed nothing")
+        raise ValueError("it printed nothing")
     try:
         return json.loads(printed.decode("utf-8"), parse_constant=_no_number)
-    except UnicodeDecodeError:
-        _wrong("--schema printed something that is not UTF-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"byte {error.start + 1:,} is not UTF-8") from None
     except (ValueError, RecursionError) as error:
-        _wrong(f"--schema did not print JSON ({one_line(str(error), 200)})")
+        raise ValueError(one_line(str(error), 200)) from None
 
 
 def _no_number(word: str) -> NoReturn:

@@ -15,12 +15,11 @@ import anyio.lowlevel
 from satchel.errors import SandboxError
 from satchel.plain import json_in
 from satchel.sandbox.process import ProcessResult, StreamName
-from satchel.tools.boxed import Workspaces
-from satchel.tools.boxed.notes import Refusals, refusal_notes
+from satchel.tools.boxed import BoxedRun, Workspaces
 from satchel.tools.external.discovery import run_when_free, start_problem
 from satchel.tools.external.envelope import SHOWN_CHARS, as_result, failure, success
 from satchel.tools.external.folders import Stamp, digest_of, stamp_of
-from satchel.tools.external.schema import ExternalDefinition
+from satchel.tools.external.schema import ExternalDefinition, printed_json
 from satchel.tools.port import Annotations, Effect, ToolContext, ToolResult, ToolSpec
 
 SPARE_S = 5.0
@@ -100,25 +99,22 @@ class ExternalTool:
             return problem
         limit_s = max(0.05, min(self.timeout_s, context.timeout_s - SPARE_S))
         output = _Output(context.progress)
-        result: ProcessResult | None = None
-        refusals = Refusals()
+        ran: BoxedRun | None = None
         try:
             with output.flood:
-                result, refusals = await self._start(stdin, limit_s, output, context)
+                ran = await self._start(stdin, limit_s, output, context)
         except SandboxError as error:
             code, words = start_problem(self.path, error)
             return failure(f"Tool '{name}' ({self.path}): {words}", code)
-        if result is None:
+        if ran is None:
             return failure(
                 f"Tool '{name}' printed more than {MAX_STDOUT_BYTES // 2**20} MB and was stopped",
                 "INVALID_OUTPUT",
                 stdout=output.beginning.decode(errors="replace"),
             )
-        return _with_refusals(self._envelope(result, limit_s), name, refusals)
+        return _with_notes(self._envelope(ran.result, limit_s), name, ran.notes)
 
-    async def _start(
-        self, stdin: bytes, limit_s: float, output: _Output, context: ToolContext
-    ) -> tuple[ProcessResult, Refusals]:
+    async def _start(self, stdin: bytes, limit_s: float, output: _Output, context: ToolContext) -> BoxedRun:
         options: dict[str, Any] = {
             "stdin": stdin,
             "timeout_s": limit_s,
@@ -129,12 +125,12 @@ class ExternalTool:
         argv = [str(self.path)]
         if context.box is None:
             result = await run_when_free(argv, cwd=context.cwd, environ=context.environ, **options)
-            return result, Refusals()
+            return BoxedRun(result=result, notes=[])
         if self._boxes is None:
             raise SandboxError("This call was permitted in a sandbox, and there is none. It was not run.")
-        workspace = self._boxes.workspace(context.cwd)
-        run = await workspace.run(argv, box=context.box, cwd=context.cwd, environ=context.environ, **options)
-        return run.result, run.refusals
+        return await self._boxes.workspace(context.cwd).run(
+            argv, box=context.box, cwd=context.cwd, environ=context.environ, **options
+        )
 
     async def _changed(self, context: ToolContext) -> dict[str, Any] | None:
         """Check the file just before it is started; an envelope if it is not the approved one."""
@@ -175,7 +171,11 @@ class ExternalTool:
                 stdout=out,
                 stderr=err,
             )
-        problem, value = _parsed(result.stdout.data)
+        problem, value = "", None
+        try:
+            value = printed_json(result.stdout.data)
+        except ValueError as why:
+            problem = str(why)
         if result.exit_code != 0:
             error, code = f"Tool '{name}' ended with exit code {result.exit_code}", "TOOL_CRASHED"
             if isinstance(value, dict) and isinstance(value.get("error"), str):
@@ -194,16 +194,12 @@ class ExternalTool:
         return success(value)
 
 
-def _with_refusals(envelope: dict[str, Any], name: str, refusals: Refusals) -> dict[str, Any]:
+def _with_notes(envelope: dict[str, Any], name: str, notes: Sequence[str]) -> dict[str, Any]:
     """The envelope of a failure, with what the sandbox had to do with it."""
-    notes = refusal_notes(refusals, can_ask=False)
     if not notes or envelope["tool_success"]:
         return envelope
-    hosts = ",".join(refusals.hosts) or "HOST"
-    rule = f"{name} network={hosts}" if refusals.hosts or refusals.no_network else f"{name} boxed=false"
-    error = " ".join(
-        [f"{envelope['error'].rstrip('.')}.", *notes, f"The user can allow it by a rule: allow {rule}"]
-    )
+    rules = f"The user can allow it by a rule: allow {name} network=HOST, or allow {name} boxed=false"
+    error = " ".join([f"{envelope['error'].rstrip('.')}.", *notes, rules])
     return {**envelope, "error": error}
 
 
@@ -256,19 +252,3 @@ def _without_progress(text: str) -> str:
     if '"progress"' not in text:
         return text
     return "".join(line for line in text.splitlines(keepends=True) if _progress_in(line.encode()) is None)
-
-
-def _parsed(printed: bytes) -> tuple[str, Any]:
-    """What is wrong with the output, or "" and its value."""
-    if not printed.strip():
-        return "it printed nothing", None
-    try:
-        return "", json.loads(printed.decode("utf-8"), parse_constant=_no_number)
-    except UnicodeDecodeError as error:
-        return f"byte {error.start + 1:,} is not UTF-8", None
-    except (ValueError, RecursionError) as error:
-        return " ".join(str(error).split())[:200], None
-
-
-def _no_number(word: str) -> None:
-    raise ValueError(f"{word} is not JSON")

@@ -378,43 +378,24 @@ class ExternalTools:
     ) -> Entry:
         path = candidate.path
         approval = approvals.get(str(path))
-        if _is_new_in_project(candidate, digest, approval):
-            reason = (
-                f"{path} did not exist when you trusted {candidate.folder.path.parent.parent}, so it is not run. "
-                f"Review it, then type: satchel tool approve {path.name}"
-            )
-            chosen.notices.append(f"The tool {path.name} is not offered: {reason}")
-            return Entry(name=path.name, status="changed", path=path, reason=reason)
-        if approval is not None and approval.sha256 != digest:
-            name = approval.shown.name
-            reason = (
-                f"{path} has changed since it was approved on {approval.approved_at[:10]}, so it is not run. "
-                f"Review it, then type: satchel tool approve {name}"
-            )
-            chosen.notices.append(f"The tool {name} is not offered: {reason}")
-            return Entry(
-                name=name,
-                status="changed",
-                path=path,
-                description=approval.shown.description,
-                reason=reason,
-            )
-        if approval is None:
-            return Entry(
-                name=path.name, status="skipped", path=path, reason=f"{path}: {failed[str(path)].problem}"
-            )
-        definition = approval.shown
+        definition = approval.shown if approval is not None else None
+        name = definition.name if definition is not None else path.name
 
         def entry(status: Status, reason: str) -> Entry:
-            return Entry(
-                name=definition.name,
-                status=status,
-                path=path,
-                description=definition.description,
-                reason=reason,
-            )
+            said = definition.description if definition is not None else ""
+            return Entry(name=name, status=status, path=path, description=said, reason=reason)
 
-        name = definition.name
+        changed = ""
+        if _is_new_in_project(candidate, digest, approval):
+            changed = f"did not exist when you trusted {candidate.folder.path.parent.parent}"
+        elif approval is not None and approval.sha256 != digest:
+            changed = f"has changed since it was approved on {approval.approved_at[:10]}"
+        if changed:
+            reason = f"{path} {changed}, so it is not run. Review it, then type: satchel tool approve {name}"
+            chosen.notices.append(f"The tool {name} is not offered: {reason}")
+            return entry("changed", reason)
+        if definition is None:
+            return entry("skipped", f"{path}: {failed[str(path)].problem}")
         if name in self._builtin:
             return entry("skipped", f"{path}: a built-in tool is called {name}. Give it another name.")
         if name in self._replaceable and candidate.folder.kind == "project":

@@ -23,7 +23,7 @@ from satchel.tools.mcp.definitions import (
 )
 from satchel.tools.mcp.exchange import Failed, InputNeeded, ServerRequest
 from satchel.tools.mcp.failures import reason_of
-from satchel.tools.mcp.offers import MAX_OFFERS, Prompt, Resource, prompt_from, resource_from
+from satchel.tools.mcp.offers import MAX_OFFERS, McpPrompt, McpResource, prompt_from, resource_from
 from satchel.tools.mcp.tasks import call_as_task, follow, tasks_extension
 from satchel.tools.visible import visible
 
@@ -63,8 +63,8 @@ class Connection:
         self._limiter = limiter
         self._task_tools: frozenset[str] = frozenset()
         self._output_schemas: dict[str, InputSchema] = {}
-        self._resources: tuple[Resource, ...] | None = None
-        self._prompts: tuple[Prompt, ...] | None = None
+        self._resources: tuple[McpResource, ...] | None = None
+        self._prompts: tuple[McpPrompt, ...] | None = None
         self._lists_changed = anyio.Event()
 
     # Lists
@@ -100,7 +100,7 @@ class Connection:
             problems=(*self._unreadable, *problems, *listing.problems),
         )
 
-    async def resources(self) -> tuple[Resource, ...]:
+    async def resources(self) -> tuple[McpResource, ...]:
         """What it lets be read, then the templates; kept until it says that they changed."""
         if self._resources is None:
             listed = await self._listed(self._client.list_resources, "resources", most=MAX_OFFERS)
@@ -112,7 +112,7 @@ class Connection:
             self._resources = tuple(resource_from(self._server, each) for each in listed)
         return self._resources
 
-    async def prompts(self) -> tuple[Prompt, ...]:
+    async def prompts(self) -> tuple[McpPrompt, ...]:
         """Its prompts; kept until it says that they changed."""
         if self._prompts is None:
             listed = await self._listed(self._client.list_prompts, "prompts", most=MAX_OFFERS)

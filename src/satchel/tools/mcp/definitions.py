@@ -37,7 +37,7 @@ _SHORT = 120
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ServerDefinition:
+class McpDefinition:
     """One tool of a server, as the server describes it; or, under a reserved name, what else it says.
 
     Attributes:
@@ -83,7 +83,7 @@ class ServerDefinition:
 class ToolListing:
     """The tools of a server, sorted by name, and one sentence for each that was left out."""
 
-    tools: tuple[ServerDefinition, ...] = ()
+    tools: tuple[McpDefinition, ...] = ()
     problems: tuple[str, ...] = ()
 
 
@@ -92,7 +92,7 @@ def read_listing(server: str, raw: Iterable[object], *, is_known: bool = False) 
     `description`, `inputSchema` and `annotations`, as in the protocol. If it `is_known`, because this function read it
     before, the slow check of its schema is skipped.
     """
-    found: dict[str, ServerDefinition] = {}
+    found: dict[str, McpDefinition] = {}
     problems: list[str] = []
     for position, entry in enumerate(raw):
         if position >= MAX_TOOLS:
@@ -111,7 +111,7 @@ def read_listing(server: str, raw: Iterable[object], *, is_known: bool = False) 
     return ToolListing(tools=tuple(found[name] for name in sorted(found)), problems=tuple(problems))
 
 
-def about_server(instructions: str, *, resources: bool, prompts: bool) -> tuple[ServerDefinition, ...]:
+def about_server(instructions: str, *, resources: bool, prompts: bool) -> tuple[McpDefinition, ...]:
     """What a server says beside its tools, in the form in which those are pinned. The instructions are cut to
     `MAX_INSTRUCTIONS` characters.
     """
@@ -120,7 +120,7 @@ def about_server(instructions: str, *, resources: bool, prompts: bool) -> tuple[
         text = f"{text[:MAX_INSTRUCTIONS]} […]"
     said = {SERVER: bool(text), RESOURCES: resources, PROMPTS: prompts}
     return tuple(
-        ServerDefinition(
+        McpDefinition(
             name=name,
             description=text if name == SERVER else "",
             input_schema={"type": "object"},
@@ -167,7 +167,7 @@ def readable(entry: object) -> dict[str, Any] | str:
     return found
 
 
-def _read(entry: object, *, is_known: bool) -> ServerDefinition | str:
+def _read(entry: object, *, is_known: bool) -> McpDefinition | str:
     """The definition, or what is wrong with it."""
     found = readable(entry)
     if isinstance(found, str):
@@ -179,7 +179,7 @@ def _read(entry: object, *, is_known: bool) -> ServerDefinition | str:
     checked = dict(schema) if is_known else _schema(schema)
     if isinstance(checked, str):
         return checked
-    return ServerDefinition(
+    return McpDefinition(
         name=name,
         description=description
         if len(description) <= MAX_DESCRIPTION

@@ -1,8 +1,6 @@
-"""Logins at remote MCP servers: the tokens that OAuth gave, kept in the system's keyring or in a file.
+"""Logins at remote MCP servers: the tokens that OAuth gave, kept where the user's keys are.
 
-Each login has a file under `SATCHEL_HOME/oauth`, readable by its owner only. The secrets are in the keyring if the
-package `keyring` finds a working one, and otherwise in the same file. They are not part of the settings, are never
-logged, and are left out of backups.
+They are not part of the settings, are never logged, and are left out of backups.
 """
 
 from __future__ import annotations
@@ -11,32 +9,23 @@ import fcntl
 import hashlib
 import json
 import os
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field, fields
-from functools import cached_property
+from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar, TypeVarTuple
 
 import anyio
 import anyio.to_thread
 
 from satchel.config import McpServerSettings, ensure_home
-from satchel.config.home import replace_file
-from satchel.config.keyrings import KeyringStore, system_keyring
+from satchel.config.keys import store_values, stored_keys
 from satchel.errors import SatchelError, StorageError
 
-T = TypeVar("T")
-Ts = TypeVarTuple("Ts")
-
-_FORM = 1
-_KEYRING_S = 30.0
-"""For a keyring to answer; it may ask the user to unlock it first."""
 _LOCK_S = 60.0
 """For the lock: twice the time that a renewal may take."""
 _LOCK_POLL_S = 0.05
-_SECRET = ("client_secret", "access_token", "refresh_token")
 
 
 class LoginNeeded(SatchelError):
@@ -105,56 +94,57 @@ def note_refusal(reason: str) -> None:
 class LoginStore:
     """The logins at all servers. Several processes may use it."""
 
-    def __init__(
-        self, home: Path, *, find_secrets: Callable[[], KeyringStore | None] = system_keyring
-    ) -> None:
-        """Take the home; nothing is read.
-
-        Args:
-            home: SATCHEL_HOME.
-            find_secrets: Called once in a thread, when tokens are needed; returns where to store them, or None for the
-                login's own file.
-        """
+    def __init__(self, home: Path) -> None:
+        """Take SATCHEL_HOME; nothing is read."""
+        self._home = home
         self._folder = home / "oauth"
-        self._find_secrets = find_secrets
-
-    @cached_property
-    def _secrets(self) -> KeyringStore | None:
-        return self._find_secrets()
 
     async def load(self, entry: McpServerSettings) -> Login | None:
         """The login at a server, or None.
 
         Raises:
-            StorageError: The keyring that has it fails, or the file is damaged.
+            StorageError: The keyring that has it doesn't give it, or it is damaged.
+            ConfigError: The file of keys is damaged.
         """
-        return await self._in_thread(self._load, entry)
+        return await anyio.to_thread.run_sync(self._load, entry, abandon_on_cancel=True)
+
+    def _load(self, entry: McpServerSettings) -> Login | None:
+        name, kept = self._name(entry), stored_keys(self._home)
+        if name not in kept:
+            return None
+        try:
+            return Login(**json.loads(kept[name]))
+        except (TypeError, ValueError, RecursionError):
+            # The message of the error could quote it.
+            place = kept.place(name)
+            raise StorageError(
+                f"The login at {entry.name} can't be read from {place}. Unlock that, or log in again."
+            ) from None
 
     async def save(self, entry: McpServerSettings, login: Login) -> str:
         """Store a login, replacing an earlier one.
 
         Returns:
-            The name of the keyring with its secrets, or the path of the file.
+            Where it is, in words.
 
         Raises:
-            StorageError: It can't be written.
+            ConfigError, StorageError: It can't be written.
         """
-        return await self._in_thread(self._save, entry, login)
+        name, text = self._name(entry), json.dumps(asdict(login))
+        await self._store(name, text)
+        return stored_keys(self._home).place(name)
 
-    async def delete(self, entry: McpServerSettings) -> bool:
+    async def delete(self, entry: McpServerSettings) -> None:
         """Delete a login.
 
-        Returns:
-            Whether there was one.
-
         Raises:
-            StorageError: The keyring that has it fails.
+            ConfigError, StorageError: As `save`.
         """
-        return await self._in_thread(self._delete, entry)
+        await self._store(self._name(entry), None)
 
     def exists(self, entry: McpServerSettings) -> bool:
         """Whether there is a login. Does not use a keyring."""
-        return self._path(entry).exists()
+        return self._name(entry) in stored_keys(self._home)
 
     @asynccontextmanager
     async def locked(self) -> AsyncIterator[None]:
@@ -184,74 +174,12 @@ class LoginStore:
         finally:
             os.close(descriptor)
 
-    def _load(self, entry: McpServerSettings) -> Login | None:
-        path = self._path(entry)
-        try:
-            value = json.loads(path.read_bytes())
-            kept = value["login"]
-            if value["form"] != _FORM:
-                raise ValueError("another form")
-            if value["keyring"]:
-                text = self._secrets.get(self._name(path)) if self._secrets is not None else None
-                if text is None:
-                    raise StorageError(
-                        f"The tokens are in the keyring {value['keyring']}, which no longer has them."
-                    )
-                kept = {**kept, **json.loads(text)}
-            return Login(**{each.name: kept[each.name] for each in fields(Login)})
-        except FileNotFoundError:
-            return None
-        except (OSError, KeyError, TypeError, ValueError, RecursionError) as error:
-            # The message of the error could quote the file.
-            raise StorageError(f"{path} is damaged ({type(error).__name__}). Log in again.") from None
+    async def _store(self, name: str, text: str | None) -> None:
+        change = partial(store_values, self._home, {name: text})
+        await anyio.to_thread.run_sync(change, abandon_on_cancel=True)
 
-    def _save(self, entry: McpServerSettings, login: Login) -> str:
-        ensure_home(self._folder)
-        path = self._path(entry)
-        kept = {each.name: getattr(login, each.name) for each in fields(Login)}
-        secret = {name: kept[name] for name in _SECRET}
-        if self._secrets is not None:
-            try:
-                self._secrets.set(self._name(path), json.dumps(secret))
-            except StorageError:
-                # The keyring may be locked; the user's new login must not be lost.
-                pass
-            else:
-                self._write(path, {**kept, **dict.fromkeys(_SECRET, "")}, self._secrets.name)
-                return self._secrets.name
-        self._write(path, kept, "")
-        return str(path)
-
-    def _write(self, path: Path, kept: Mapping[str, Any], keyring: str) -> None:
-        replace_file(
-            path, json.dumps({"form": _FORM, "keyring": keyring, "login": dict(kept)}, indent=1) + "\n"
-        )
-
-    def _delete(self, entry: McpServerSettings) -> bool:
-        path = self._path(entry)
-        try:
-            keyring = str(json.loads(path.read_bytes()).get("keyring", ""))
-        except FileNotFoundError:
-            return False
-        except (OSError, ValueError, AttributeError, RecursionError):
-            keyring = ""
-        if keyring and self._secrets is not None:
-            self._secrets.delete(self._name(path))
-        path.unlink(missing_ok=True)
-        return True
-
-    def _path(self, entry: McpServerSettings) -> Path:
-        # The address is part of the name, so tokens for one server are never sent to another.
+    def _name(self, entry: McpServerSettings) -> str:
+        # The address is part of the name, so tokens for one server are never sent to another. With its slash, no
+        # `${NAME}` of an entry can mean it.
         identity = json.dumps([entry.url, str(entry.base or "")])
-        return self._folder / f"{entry.name}-{hashlib.sha256(identity.encode()).hexdigest()[:12]}.json"
-
-    def _name(self, path: Path) -> str:
-        # One user may have several homes.
-        return f"{self._folder.resolve()}/{path.stem}"
-
-    async def _in_thread(self, function: Callable[[*Ts], T], *args: *Ts) -> T:
-        try:
-            with anyio.fail_after(_KEYRING_S):
-                return await anyio.to_thread.run_sync(function, *args, abandon_on_cancel=True)
-        except TimeoutError:
-            raise StorageError(f"The keyring did not answer within {_KEYRING_S:g} s.") from None
+        return f"oauth/{entry.name}-{hashlib.sha256(identity.encode()).hexdigest()[:12]}"

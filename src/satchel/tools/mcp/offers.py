@@ -23,7 +23,7 @@ _STRINGS = ("name", "title", "description", "uri", "uriTemplate", "mimeType")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Resource:
+class McpResource:
     """Something that a server lets be read.
 
     Attributes:
@@ -55,7 +55,7 @@ class PromptArgument:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Prompt:
+class McpPrompt:
     """A prompt that a server offers, which the user runs as a command.
 
     Attributes:
@@ -108,9 +108,9 @@ def _is_name(name: object) -> bool:
     return isinstance(name, str) and 0 < len(name) <= MAX_NAME and not hidden_in(name)
 
 
-def resource_from(server: str, raw: Mapping[str, Any]) -> Resource:
+def resource_from(server: str, raw: Mapping[str, Any]) -> McpResource:
     """A resource or a template out of the protocol's form (`readable_offer`)."""
-    return Resource(
+    return McpResource(
         server=server,
         uri=raw.get("uri") or raw["uriTemplate"],
         name=_line(raw.get("title") or raw["name"]),
@@ -121,9 +121,9 @@ def resource_from(server: str, raw: Mapping[str, Any]) -> Resource:
     )
 
 
-def prompt_from(server: str, raw: Mapping[str, Any]) -> Prompt:
+def prompt_from(server: str, raw: Mapping[str, Any]) -> McpPrompt:
     """A prompt out of the protocol's form (`readable_offer`)."""
-    return Prompt(
+    return McpPrompt(
         server=server,
         name=raw["name"],
         description=_line(raw.get("description") or raw.get("title", "")),

@@ -15,9 +15,9 @@ from typing import Any, TypeAlias
 from satchel.clock import Clock
 from satchel.config import McpServerSettings
 from satchel.tools import pins as store
-from satchel.tools.mcp.definitions import PROMPTS, RESOURCES, ServerDefinition, read_listing
+from satchel.tools.mcp.definitions import PROMPTS, RESOURCES, McpDefinition, read_listing
 
-Pins: TypeAlias = store.Pins[ServerDefinition]
+Pins: TypeAlias = store.Pins[McpDefinition]
 """Of one server, by the server's own names."""
 
 
@@ -36,9 +36,7 @@ class PinStore:
         """
         return self._file(entry).load()
 
-    def merged(
-        self, entry: McpServerSettings, known: Pins | None, listed: Iterable[ServerDefinition]
-    ) -> Pins:
+    def merged(self, entry: McpServerSettings, known: Pins | None, listed: Iterable[McpDefinition]) -> Pins:
         """The pins after a server has listed its tools; stores nothing."""
         found = {each.name: store.Pin(sha256=each.sha256, shown=each) for each in listed}
         if known is not None:
@@ -49,7 +47,7 @@ class PinStore:
         accepted = found if known is None or entry.accept_changes else (RESOURCES, PROMPTS)
         return (known or Pins()).listing(found, accepted=accepted, at=self._clock.now().isoformat())
 
-    def learn(self, entry: McpServerSettings, listed: Iterable[ServerDefinition]) -> Pins:
+    def learn(self, entry: McpServerSettings, listed: Iterable[McpDefinition]) -> Pins:
         """Store what a server lists now, and return its pins.
 
         Raises:
@@ -72,17 +70,17 @@ class PinStore:
         """Delete the pins of a server, so that the next contact is the first. Returns whether there were any."""
         return self._file(entry).forget()
 
-    def _file(self, entry: McpServerSettings) -> store.PinFile[ServerDefinition]:
+    def _file(self, entry: McpServerSettings) -> store.PinFile[McpDefinition]:
         # An entry with another program or address is another server.
         identity = json.dumps([entry.command, entry.args, entry.cwd, entry.url, str(entry.base or "")])
         return store.PinFile(
             store.pin_path(self._home, "mcp", entry.name, identity=identity),
             read=_definition,
-            write=ServerDefinition.to_json,
+            write=McpDefinition.to_json,
         )
 
 
-def _definition(value: Any) -> ServerDefinition | None:
+def _definition(value: Any) -> McpDefinition | None:
     """A stored definition, checked like a listed one; None if it would not be offered any more."""
     listing = read_listing("", [value], is_known=True)
     return listing.tools[0] if listing.tools else None

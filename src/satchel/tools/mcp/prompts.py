@@ -8,7 +8,7 @@ from typing import Any
 
 from satchel.errors import NotFound, SatchelError, UsageError
 from satchel.tools.mcp.exchange import Failed, InputNeeded
-from satchel.tools.mcp.offers import Prompt
+from satchel.tools.mcp.offers import McpPrompt
 from satchel.tools.mcp.resources import AttachedText, listed
 from satchel.tools.mcp.results import block_text
 from satchel.tools.mcp.server import McpServer
@@ -26,7 +26,7 @@ class ServerPrompts:
     def __init__(self, servers: Mapping[str, McpServer]) -> None:
         self._servers = servers
 
-    async def all(self, *, start: bool = True) -> tuple[tuple[Prompt, ...], tuple[str, ...]]:
+    async def all(self, *, start: bool = True) -> tuple[tuple[McpPrompt, ...], tuple[str, ...]]:
         """List prompts. Without `start`, only the servers that run are asked.
 
         Returns:
@@ -64,7 +64,7 @@ class ServerPrompts:
         raise NotFound(f"There is no command /{command}: no MCP server offers such a prompt.")
 
 
-def arguments_of(prompt: Prompt, words: str) -> dict[str, str]:
+def arguments_of(prompt: McpPrompt, words: str) -> dict[str, str]:
     """The arguments that a user typed after a prompt's command.
 
     They are read in the order of the prompt, or as `name=value`; quotes keep words together, and the last argument
@@ -100,7 +100,7 @@ def arguments_of(prompt: Prompt, words: str) -> dict[str, str]:
 
 
 async def _text(
-    prompt: Prompt, outcome: Mapping[str, Any], notes: Sequence[str], context: ToolContext
+    prompt: McpPrompt, outcome: Mapping[str, Any], notes: Sequence[str], context: ToolContext
 ) -> str:
     messages = outcome.get("messages")
     listed = [each for each in messages if isinstance(each, Mapping)] if isinstance(messages, list) else []

@@ -10,13 +10,15 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from datetime import date, datetime
 from itertools import pairwise
 from typing import Any, Literal, TypeAlias
 from urllib.parse import urlsplit
 
+from satchel.errors import UsageError
 from satchel.plain import json_in
+from satchel.tools.input_schema import InputSchema
 from satchel.tools.port import Question
 from satchel.tools.visible import hidden_in, visible
 
@@ -215,6 +217,7 @@ def read_answer(elicitation: Elicitation, text: str) -> ElicitationAnswer:
     if isinstance(given, str):
         return ElicitationAnswer(action="cancel", problem=given)
     content: dict[str, Value] = {}
+    answered: dict[str, Value] = {}
     for name, part in elicitation.fields.items():
         if name not in given:
             if name in elicitation.required and part.get("default") is None:
@@ -223,10 +226,14 @@ def read_answer(elicitation: Elicitation, text: str) -> ElicitationAnswer:
                 content[name] = part["default"]
             continue
         try:
-            content[name] = _value(part, given[name])
+            answered[name] = _value(part, given[name])
         except ValueError as error:
             return ElicitationAnswer(action="cancel", problem=f"{name}: {error}")
-    return ElicitationAnswer(action="accept", content=content)
+    # Where the form is no JSON Schema, the server judges the answer.
+    with suppress(UsageError):
+        for problem in InputSchema({"properties": dict(elicitation.fields)}).problems(answered):
+            return ElicitationAnswer(action="cancel", problem=problem.removeprefix("$."))
+    return ElicitationAnswer(action="accept", content={**content, **answered})
 
 
 def _fields_in(elicitation: Elicitation, said: str) -> dict[str, Any] | str:
@@ -257,10 +264,10 @@ def _fields_in(elicitation: Elicitation, said: str) -> dict[str, Any] | str:
 
 
 def _value(part: Mapping[str, Any], said: Any) -> Value:
-    """The answer converted to the field's type.
+    """The answer converted to the field's type. What else the field demands is checked later.
 
     Raises:
-        ValueError: It doesn't fit; says why.
+        ValueError: It can't be converted; says why.
     """
     kind = part.get("type")
     choices = _choices(part)
@@ -268,13 +275,7 @@ def _value(part: Mapping[str, Any], said: Any) -> Value:
         items = part.get("items")
         allowed = _choices(items if isinstance(items, Mapping) else {})
         words = said if isinstance(said, list) else [word.strip() for word in str(said).split(",")]
-        chosen = [_choice(allowed, str(word)) for word in words if str(word)]
-        low, high = part.get("minItems"), part.get("maxItems")
-        if isinstance(low, int) and len(chosen) < low:
-            raise ValueError(f"choose at least {low}")
-        if isinstance(high, int) and len(chosen) > high:
-            raise ValueError(f"choose at most {high}")
-        return chosen
+        return [_choice(allowed, str(word)) for word in words if str(word)]
     if choices:
         return _choice(choices, str(said))
     if kind == "boolean":
@@ -285,46 +286,12 @@ def _value(part: Mapping[str, Any], said: Any) -> Value:
             return word in _YES
         raise ValueError("answer yes or no")
     if kind in ("integer", "number"):
-        return _number(part, said, is_whole=kind == "integer")
-    text = said if isinstance(said, str) else json.dumps(said)
-    low, high = part.get("minLength"), part.get("maxLength")
-    if isinstance(low, int) and len(text) < low:
-        raise ValueError(f"it must have at least {low} characters")
-    if isinstance(high, int) and len(text) > high:
-        raise ValueError(f"it may have at most {high} characters")
-    return _of_format(str(part.get("format", "")), text)
-
-
-def _of_format(kind: str, text: str) -> str:
-    """The text, after a plausibility check of its format."""
-    try:
-        match kind:
-            case "date":
-                date.fromisoformat(text)
-            case "date-time":
-                datetime.fromisoformat(text)
-            case "email" if not re.fullmatch(r"[^@\s]+@[^@\s]+", text):
-                raise ValueError
-            case "uri" if not re.match(r"[A-Za-z][A-Za-z0-9+.-]*:\S+\Z", text):
-                raise ValueError
-            case _:
-                pass
-    except ValueError:
-        raise ValueError(f"{text[:80]!r} is not {_FORMATS[kind]}") from None
-    return text
-
-
-def _number(part: Mapping[str, Any], said: Any, *, is_whole: bool) -> int | float:
-    try:
-        number: int | float = int(str(said).strip()) if is_whole else float(str(said).strip())
-    except ValueError:
-        raise ValueError(f"{str(said)[:80]!r} is not a {'whole ' if is_whole else ''}number") from None
-    low, high = part.get("minimum"), part.get("maximum")
-    if isinstance(low, int | float) and number < low:
-        raise ValueError(f"it must be {low} or more")
-    if isinstance(high, int | float) and number > high:
-        raise ValueError(f"it must be {high} or less")
-    return number
+        try:
+            return int(str(said).strip()) if kind == "integer" else float(str(said).strip())
+        except ValueError:
+            what = "whole number" if kind == "integer" else "number"
+            raise ValueError(f"{str(said)[:80]!r} is not a {what}") from None
+    return said if isinstance(said, str) else json.dumps(said)
 
 
 def _choices(part: Mapping[str, Any]) -> dict[str, str]:

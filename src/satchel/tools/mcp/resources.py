@@ -16,7 +16,7 @@ from satchel.tools.display import Display
 from satchel.tools.function import function_tool
 from satchel.tools.kept import write_kept
 from satchel.tools.mcp.exchange import Failed, InputNeeded
-from satchel.tools.mcp.offers import Resource
+from satchel.tools.mcp.offers import McpResource
 from satchel.tools.mcp.results import resource_text
 from satchel.tools.mcp.server import McpServer
 from satchel.tools.mcp.tool import caller_of
@@ -31,15 +31,15 @@ MAX_MENTIONS = 5
 """Resources that one message attaches."""
 MAX_ATTACHED = 18_000
 """Characters of all resources that a message attaches, about 4,500 tokens, shared equally; files hold the rest."""
-READ_S, LIST_S = 6.0, 2.0
-"""For reading one of them, and for looking up whether a full stop belongs to an address: the user is waiting."""
+READ_S = 6.0
+"""For reading one of them: the user is waiting."""
 MAX_PARTS = 100
 """Contents of one resource: a folder may come as many."""
 _MENTION = re.compile(r"(?<![\w@/.])@([A-Za-z0-9_-]{1,64}):(\S{1,2000})")
 _SEARCHED_CHARS = 100_000
 """A longer message is searched for mentions at its beginning and its end, in 5 ms: what stands between was pasted."""
 _CLOSING = ".,;:!?)]}>'\"»”’"
-"""Punctuation that ends a sentence rather than an address."""
+"""At the end of an address, it is the punctuation of the sentence."""
 _READS = Annotations(read_only=True, destructive=False, idempotent=True, open_world=True)
 
 
@@ -74,7 +74,7 @@ class ServerResources:
     def __init__(self, servers: Mapping[str, McpServer]) -> None:
         self._servers = servers
 
-    async def all(self, server: str = "") -> tuple[tuple[Resource, ...], tuple[str, ...]]:
+    async def all(self, server: str = "") -> tuple[tuple[McpResource, ...], tuple[str, ...]]:
         """List resources and templates; the servers are started for it.
 
         Returns:
@@ -144,7 +144,7 @@ class ServerResources:
             text = f"{text[:_SEARCHED_CHARS]}\n{text[-_SEARCHED_CHARS:]}"
         for server, uri in _MENTION.findall(text) if self._servers else ():
             if server in self._servers:
-                wanted[server, await self._meant(server, uri)] = None
+                wanted[server, uri.rstrip(_CLOSING)] = None
         read: dict[tuple[str, str], AttachedText | str] = {}
 
         room = MAX_ATTACHED // max(1, min(len(wanted), MAX_MENTIONS))
@@ -181,15 +181,6 @@ class ServerResources:
 
     def _offering(self) -> list[McpServer]:
         return [server for server in self._servers.values() if server.has_resources]
-
-    async def _meant(self, server: str, uri: str) -> str:
-        """The address without the punctuation of the sentence around it, unless it belongs to the address."""
-        if uri[-1] not in _CLOSING:
-            return uri
-        found: tuple[Resource, ...] = ()
-        with anyio.move_on_after(LIST_S):
-            found, _ = await self.all(server)
-        return uri if any(each.uri == uri for each in found) else uri.rstrip(_CLOSING)
 
     async def _list(self, input: Mapping[str, Any], _: ToolContext) -> ToolResult:
         found, problems = await self.all(input.get("server", ""))
@@ -251,7 +242,7 @@ async def _attachment(key: tuple[str, str], text: str, room: int, context: ToolC
     return AttachedText(source=mention, text=f"{mark}\n{text}")
 
 
-def _described(resource: Resource) -> str:
+def _described(resource: McpResource) -> str:
     kind = ", ".join(
         part
         for part in (

@@ -19,12 +19,12 @@ from satchel.errors import SandboxError, SatchelError, UserError
 from satchel.tools.box import Box
 from satchel.tools.boxed import Workspaces, moved_notes
 from satchel.tools.mcp.connection import Connection, connect
-from satchel.tools.mcp.definitions import PROMPTS, RESERVED, RESOURCES, SERVER, ServerDefinition, ToolListing
+from satchel.tools.mcp.definitions import PROMPTS, RESERVED, RESOURCES, SERVER, McpDefinition, ToolListing
 from satchel.tools.mcp.exchange import Caller, Failed, InputNeeded, ServerRequest, roots_result
 from satchel.tools.mcp.failures import first_error, is_refusal, load_sdk, reason_of
 from satchel.tools.mcp.log import CappedLog
 from satchel.tools.mcp.logins import LoginStore, collecting_refusals
-from satchel.tools.mcp.offers import Prompt, Resource
+from satchel.tools.mcp.offers import McpPrompt, McpResource
 from satchel.tools.mcp.pins import Pins, PinStore
 from satchel.tools.mcp.places import Lookup, environment, filled_in, folder, program
 from satchel.tools.mcp.sampling import Sampler
@@ -209,7 +209,7 @@ class McpServer:
         return found
 
     @property
-    def offered(self) -> tuple[ServerDefinition, ...]:
+    def offered(self) -> tuple[McpDefinition, ...]:
         """The tools that a model may see, sorted by name."""
         return tuple(each for each in self._accepted if each.name not in RESERVED)
 
@@ -229,7 +229,7 @@ class McpServer:
         return any(each.name == PROMPTS for each in self._accepted)
 
     @property
-    def _accepted(self) -> tuple[ServerDefinition, ...]:
+    def _accepted(self) -> tuple[McpDefinition, ...]:
         return self.pins.offered if self.pins is not None else ()
 
     @property
@@ -585,11 +585,11 @@ class McpServer:
             lambda connection, exchange: connection.prompt(name, arguments, exchange), caller
         )
 
-    async def resources(self) -> tuple[Resource, ...] | Failed:
+    async def resources(self) -> tuple[McpResource, ...] | Failed:
         """Its resources, then its templates."""
         return await self._offers(Connection.resources) if self.has_resources else ()
 
-    async def prompts(self) -> tuple[Prompt, ...] | Failed:
+    async def prompts(self) -> tuple[McpPrompt, ...] | Failed:
         """Its prompts."""
         return await self._offers(Connection.prompts) if self.has_prompts else ()
 

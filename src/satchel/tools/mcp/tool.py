@@ -5,14 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from satchel.plain import json_in
+from satchel.plain import as_json
 from satchel.tools.box import Box
 from satchel.tools.kept import write_kept
-from satchel.tools.mcp.definitions import ServerDefinition
+from satchel.tools.mcp.definitions import McpDefinition
 from satchel.tools.mcp.exchange import Caller, Failed, InputNeeded
 from satchel.tools.mcp.questions import Elicitation, read_answer
 from satchel.tools.mcp.results import tool_result
@@ -41,40 +41,20 @@ class PendingCall:
 
     def to_text(self) -> str:
         """As JSON."""
-        return json.dumps(
-            {
-                "tool": self.tool,
-                "input": self.input,
-                "key": self.key,
-                "server": self.elicitation.server,
-                "asked": self.elicitation.to_json(),
-                "state": self.state,
-                "box": None if self.box is None else [list(self.box.network), list(self.box.write)],
-            }
-        )
+        said = {each.name: getattr(self, each.name) for each in fields(self)}
+        asked = {"server": self.elicitation.server, **self.elicitation.to_json()}
+        return json.dumps({**said, "elicitation": asked, "box": as_json(self.box)})
 
     @classmethod
     def read(cls, text: str) -> PendingCall | None:
         """Read it from JSON; None if it is something else."""
-        match json_in(text):
-            case {
-                "tool": str(tool), "input": dict(input), "key": str(key), "server": str(server),
-                "asked": dict(asked), "state": str() | None as state, **rest,
-            }:  # fmt: skip
-                elicitation = Elicitation.read(server, asked)
-                return cls(
-                    tool=tool, input=input, key=key, elicitation=elicitation, state=state,
-                    box=_read_box(rest.get("box")),
-                )  # fmt: skip
-            case _:
-                return None
-
-
-def _read_box(written: object) -> Box | None:
-    match written:
-        case [list(network), list(write)]:
-            return Box(network=tuple(map(str, network)), write=tuple(map(str, write)))
-        case _:
+        try:
+            said = json.loads(text)
+            asked, box = said["elicitation"], said["box"]
+            said["elicitation"] = Elicitation.read(asked.pop("server"), asked)
+            said["box"] = box and Box(**{name: tuple(allowed) for name, allowed in box.items()})
+            return cls(**said)
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             return None
 
 
@@ -91,7 +71,7 @@ def pending_path(spill_dir: Path, call_id: str) -> Path:
 class McpTool:
     """See `satchel.tools.Tool`. The server is started by the first call."""
 
-    def __init__(self, server: McpServer, definition: ServerDefinition, *, name: str) -> None:
+    def __init__(self, server: McpServer, definition: McpDefinition, *, name: str) -> None:
         self._server = server
         self._definition = definition
         trusts = server.entry.trust_annotations

@@ -14,9 +14,9 @@ import anyio.to_thread
 from satchel.config import McpServerSettings
 from satchel.errors import NotFound
 from satchel.tools.box import Box
-from satchel.tools.mcp.definitions import SERVER, ServerDefinition, full_names
+from satchel.tools.mcp.definitions import SERVER, McpDefinition, full_names
 from satchel.tools.mcp.instructions import instructions_part
-from satchel.tools.mcp.offers import Prompt, Resource
+from satchel.tools.mcp.offers import McpPrompt, McpResource
 from satchel.tools.mcp.places import Lookup
 from satchel.tools.mcp.prompts import ServerPrompts
 from satchel.tools.mcp.resources import ServerResources
@@ -37,8 +37,8 @@ class WithheldTool:
     """
 
     name: str
-    before: ServerDefinition | None
-    now: ServerDefinition
+    before: McpDefinition | None
+    now: McpDefinition
 
     @property
     def is_server(self) -> bool:
@@ -61,13 +61,13 @@ class McpStatus:
     server: str
     state: State | str
     transport: str
-    protocol: str
-    tools: tuple[str, ...]
-    withheld: tuple[WithheldTool, ...]
-    instructions: str
-    problems: tuple[str, ...]
-    reason: str
-    log: Path
+    protocol: str = ""
+    tools: tuple[str, ...] = ()
+    withheld: tuple[WithheldTool, ...] = ()
+    instructions: str = ""
+    problems: tuple[str, ...] = ()
+    reason: str = ""
+    log: Path = Path()
 
 
 class McpToolset:
@@ -194,14 +194,14 @@ class McpToolset:
         """
         return instructions_part(self._servers.values())
 
-    async def resources(self) -> tuple[Resource, ...]:
+    async def resources(self) -> tuple[McpResource, ...]:
         """What all servers let be read, templates included; the servers are started for it."""
         found, problems = await self.server_resources.all()
         for problem in problems:
             self._host.tell(problem)
         return found
 
-    async def prompts(self, *, start: bool = True) -> tuple[Prompt, ...]:
+    async def prompts(self, *, start: bool = True) -> tuple[McpPrompt, ...]:
         """The prompts of all servers, which users run as commands. Without `start`, only the servers that run are
         asked.
         """
@@ -221,13 +221,6 @@ class McpToolset:
                 server=name,
                 state="off",
                 transport="stdio" if entry.command else entry.transport,
-                protocol="",
-                tools=(),
-                withheld=(),
-                instructions="",
-                problems=(),
-                reason="",
-                log=Path(),
             )
             for name, entry in sorted(self._entries.items())
         )

@@ -71,24 +71,21 @@ def usable_engines(
     """All engines in the order in which they are tried. Those of plugins, `others`, come first. `wanted` is the engine
     to use, or "auto".
     """
-    brave, tavily = secret(BRAVE_KEY), secret(TAVILY_KEY)
     found = (
         Usability(
             name="searxng",
-            engine=Searxng(searxng_url) if searxng_url else None,
+            engine=searxng(searxng_url) if searxng_url else None,
             text=urlsplit(searxng_url).hostname or "its address is wrong"
             if searxng_url
             else "web.searxng_url is not set",
         ),
-        Usability(
-            name="brave",
-            engine=Brave(brave) if brave else None,
-            text=f"by {BRAVE_KEY}" if brave else f"{BRAVE_KEY} is not set",
-        ),
-        Usability(
-            name="tavily",
-            engine=Tavily(tavily) if tavily else None,
-            text=f"by {TAVILY_KEY}" if tavily else f"{TAVILY_KEY} is not set",
+        *(
+            Usability(
+                name=name,
+                engine=make(key) if (key := secret(variable)) else None,
+                text=f"by {variable}" if key else f"{variable} is not set",
+            )
+            for name, variable, make in (("brave", BRAVE_KEY, brave), ("tavily", TAVILY_KEY, tavily))
         ),
         Usability(
             name="duckduckgo",
@@ -101,74 +98,109 @@ def usable_engines(
     return tuple(entry for entry in (*others, *found) if wanted in ("auto", entry.name))
 
 
-class Searxng:
-    """The user's SearXNG; its settings must list `json` among the search formats."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpEngine:
+    """An engine that answers with JSON.
 
-    name: str = "searxng"
+    Attributes:
+        service: Its name for people.
+        request: What is sent for a query and a limit, in httpx2's words.
+        refused: Who must act if it is refused.
+        inside: The field that holds the results' own object; "" if the answer is that object.
+        text: The field with the snippet of a result.
+    """
 
-    def __init__(self, url: str) -> None:
-        """Set its address, with or without `/search`."""
-        self._url = url.rstrip("/").removesuffix("/search") + "/search"
+    service: str
+    request: Callable[[str, int], Mapping[str, Any]]
+    refused: str
+    inside: str = ""
+    text: str = "content"
+
+    @property
+    def name(self) -> str:
+        """See `Engine`."""
+        return self.service.lower()
 
     async def search(self, query: str, *, limit: int, blocking: Blocking) -> Sequence[Found]:
         """See `Engine`."""
-        answer = await _json(
-            "SearXNG",
-            "GET",
-            self._url,
-            params={"q": query, "format": "json"},
-            refused='SearXNG refused the request. Its settings.yml must list "json" in search.formats.',
-        )
-        return _results("SearXNG", answer.get("results"), text="content", limit=limit)
+        answer: Any = await self._answer(self.request(query, limit))
+        if self.inside:
+            answer = answer.get(self.inside)
+        rows = answer.get("results") if isinstance(answer, dict) else []
+        return _results(self.service, rows, text=self.text, limit=limit)
+
+    async def _answer(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
+        # Imported on demand.
+        import httpx2  # noqa: PLC0415
+
+        try:
+            async with (
+                httpx2.AsyncClient(timeout=_TIMEOUT_S, trust_env=False) as client,
+                client.stream(**request) as response,
+            ):
+                if response.status_code in (401, 403):
+                    raise UsageError(self.refused)
+                if response.status_code == 429:
+                    raise SatchelError(
+                        f"{self.service} rejected the request: too many requests, or the quota is used up."
+                    )
+                if response.status_code != 200:
+                    raise SatchelError(f"{self.service} answered with status {response.status_code}.")
+                content = bytearray()
+                async for piece in response.aiter_bytes():
+                    content += piece
+                    if len(content) > _MOST_BYTES:
+                        raise SatchelError(f"{self.service} answered with more than {_MOST_BYTES:,} bytes.")
+            answer = json.loads(content)
+        except (httpx2.HTTPError, httpx2.InvalidURL) as error:
+            why = str(error) or type(error).__name__
+            raise SatchelError(f"{self.service} could not be reached: {why}.") from error
+        except (ValueError, RecursionError) as error:
+            raise SatchelError(f"{self.service} did not answer with JSON.") from error
+        if not isinstance(answer, dict):
+            raise SatchelError(f"{self.service} answered with JSON of another form than its API has.")
+        return answer
 
 
-class Brave:
-    """Brave's search API."""
+def searxng(url: str) -> Engine:
+    """The user's SearXNG; its settings must list `json` among the search formats. The address may end in `/search`."""
+    where = url.rstrip("/").removesuffix("/search") + "/search"
+    return HttpEngine(
+        service="SearXNG",
+        request=lambda query, _: {"method": "GET", "url": where, "params": {"q": query, "format": "json"}},
+        refused='SearXNG refused the request. Its settings.yml must list "json" in search.formats.',
+    )
 
-    name: str = "brave"
 
-    def __init__(self, key: str, *, url: str = "https://api.search.brave.com/res/v1/web/search") -> None:
-        """Take the key; `url` is where the API is."""
-        self._key = key
-        self._url = url
-
-    async def search(self, query: str, *, limit: int, blocking: Blocking) -> Sequence[Found]:
-        """See `Engine`."""
-        answer = await _json(
-            "Brave",
-            "GET",
-            self._url,
+def brave(key: str, *, url: str = "https://api.search.brave.com/res/v1/web/search") -> Engine:
+    """Brave's search API; `url` is where it is."""
+    return HttpEngine(
+        service="Brave",
+        request=lambda query, limit: {
+            "method": "GET",
+            "url": url,
             # Brave accepts at most 400 characters and 50 words.
-            params={"q": " ".join(query.split()[:50])[:400], "count": limit},
-            headers={"X-Subscription-Token": self._key},
-            refused=f"Brave refused the key in {BRAVE_KEY}.",
-        )
-        web = answer.get("web")
-        rows = web.get("results") if isinstance(web, dict) else []
-        return _results("Brave", rows, text="description", limit=limit)
+            "params": {"q": " ".join(query.split()[:50])[:400], "count": limit},
+            "headers": {"X-Subscription-Token": key},
+        },
+        refused=f"Brave refused the key in {BRAVE_KEY}.",
+        inside="web",
+        text="description",
+    )
 
 
-class Tavily:
-    """Tavily's search API."""
-
-    name: str = "tavily"
-
-    def __init__(self, key: str, *, url: str = "https://api.tavily.com/search") -> None:
-        """Take the key; `url` is where the API is."""
-        self._key = key
-        self._url = url
-
-    async def search(self, query: str, *, limit: int, blocking: Blocking) -> Sequence[Found]:
-        """See `Engine`."""
-        answer = await _json(
-            "Tavily",
-            "POST",
-            self._url,
-            body={"query": query[:400], "max_results": limit},
-            headers={"Authorization": f"Bearer {self._key}"},
-            refused=f"Tavily refused the key in {TAVILY_KEY}.",
-        )
-        return _results("Tavily", answer.get("results"), text="content", limit=limit)
+def tavily(key: str, *, url: str = "https://api.tavily.com/search") -> Engine:
+    """Tavily's search API; `url` is where it is."""
+    return HttpEngine(
+        service="Tavily",
+        request=lambda query, limit: {
+            "method": "POST",
+            "url": url,
+            "json": {"query": query[:400], "max_results": limit},
+            "headers": {"Authorization": f"Bearer {key}"},
+        },
+        refused=f"Tavily refused the key in {TAVILY_KEY}.",
+    )
 
 
 class DuckDuckGo:
@@ -196,47 +228,6 @@ class DuckDuckGo:
                 f"DuckDuckGo did not answer: {' '.join(str(error).split())[:300]}. Wait a minute, or set up another "
                 "engine (web.searxng_url, BRAVE_API_KEY or TAVILY_API_KEY)."
             ) from error
-
-
-async def _json(
-    engine: str,
-    method: str,
-    url: str,
-    *,
-    refused: str,
-    params: Mapping[str, str | int] | None = None,
-    body: Mapping[str, Any] | None = None,
-    headers: Mapping[str, str] | None = None,
-) -> Mapping[str, Any]:
-    # Imported on demand.
-    import httpx2  # noqa: PLC0415
-
-    try:
-        async with (
-            httpx2.AsyncClient(timeout=_TIMEOUT_S, trust_env=False) as client,
-            client.stream(method, url, params=params, json=body, headers=headers) as response,
-        ):
-            if response.status_code in (401, 403):
-                raise UsageError(refused)
-            if response.status_code == 429:
-                raise SatchelError(
-                    f"{engine} rejected the request: too many requests, or the quota is used up."
-                )
-            if response.status_code != 200:
-                raise SatchelError(f"{engine} answered with status {response.status_code}.")
-            content = bytearray()
-            async for piece in response.aiter_bytes():
-                content += piece
-                if len(content) > _MOST_BYTES:
-                    raise SatchelError(f"{engine} answered with more than {_MOST_BYTES:,} bytes.")
-        answer = json.loads(content)
-    except (httpx2.HTTPError, httpx2.InvalidURL) as error:
-        raise SatchelError(f"{engine} could not be reached: {str(error) or type(error).__name__}.") from error
-    except (ValueError, RecursionError) as error:
-        raise SatchelError(f"{engine} did not answer with JSON.") from error
-    if not isinstance(answer, dict):
-        raise SatchelError(f"{engine} answered with JSON of another form than its API has.")
-    return answer
 
 
 def _results(engine: str, rows: Any, *, text: str, limit: int, url: str = "url") -> list[Found]:

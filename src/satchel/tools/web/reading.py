@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import codecs
 import io
-import json
 from dataclasses import dataclass
 
 from satchel.errors import UsageError
@@ -21,8 +20,6 @@ _TEXT_KINDS = (
 )
 _NO_CHARSETS = frozenset({"idna", "punycode", "raw-unicode-escape", "undefined", "unicode-escape", "utf-7"})
 """Python codecs that no page uses. Decoding punycode takes time quadratic in the length."""
-_MOST_GROWTH = 4
-"""How many times longer indentation may make JSON. A page of nothing but brackets would grow 450 times."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +46,7 @@ def read_page(page: FetchedPage) -> PageContent:
     if _is_html(page):
         return _html(page)
     if page.kind.startswith("text/") or page.kind in _TEXT_KINDS or page.kind.endswith(("+json", "+xml")):
-        return PageContent(title="", text=_indented(_decode(page), page.kind))
+        return PageContent(title="", text=_decode(page))
     if not page.kind and b"\0" not in page.body[:4000]:
         return PageContent(title="", text=_decode(page))
     raise UsageError(
@@ -83,22 +80,6 @@ def _decode(page: FetchedPage) -> str:
 
         best = from_bytes(page.body[:100_000]).best()
         return page.body.decode(best.encoding if best is not None else "latin-1", "replace")
-
-
-def _indented(text: str, kind: str) -> str:
-    if kind.endswith("json"):
-        pieces: list[str] = []
-        room = _MOST_GROWTH * len(text) + 1_000
-        try:
-            for piece in json.JSONEncoder(ensure_ascii=False, indent=1).iterencode(json.loads(text)):
-                pieces.append(piece)
-                room -= len(piece)
-                if room < 0:
-                    return text
-        except (ValueError, RecursionError):
-            return text
-        return "".join(pieces)
-    return text
 
 
 def _html(page: FetchedPage) -> PageContent:
