@@ -30,8 +30,8 @@ _WORDS: dict[str, Consent] = {
 def read_answer(text: str, count: int) -> list[Approval] | None:
     """Parse the user's answer to `count` requests; None if it can't be understood.
 
-    "y", "s", "a" and "n", or another plain yes or no, answer all requests. Followed by numbers, they answer those, and the others get no. Numbers
-    alone mean yes. Any other words mean no and are passed on to the model.
+    "y", "s", "a" and "n", or another plain yes or no, answer all requests. Followed by numbers, the letters answer
+    those, and the others get no. Numbers alone mean yes. Any other words mean no and are passed on to the model.
     """
     agreed = yes_or_no(text)
     if agreed is not None:

@@ -134,13 +134,9 @@ async def _found(
             wanted["as_of"] = now
         listed = await memory.list(limit=_PAGE, offset=(number - 1) * _PAGE, facts_first=True, **wanted)
         return _Found(listed, await memory.count(**wanted))
+    wanted["not_by_models"] = True
     hits: Sequence[Hit] = await memory.search(
-        query,
-        limit=_MOST_FOUND,
-        relevant_only=True,
-        include_superseded=everything,
-        not_by_models=True,
-        **wanted,
+        query, limit=_MOST_FOUND, relevant_only=True, include_superseded=everything, **wanted
     )
     return _Found(hits[(number - 1) * _PAGE : number * _PAGE], len(hits), len(hits) == _MOST_FOUND)
 
