@@ -163,6 +163,11 @@ def test_only_what_a_word_names_is_completed(tmp_path: Path) -> None:
     for mention in ("@./etcetera/", "@etcetera/a", f"@{tmp_path}/etcetera/"):
         [found] = names_completing(mention, tmp_path)
         assert named_in(found, tmp_path) == [tmp_path / "etcetera" / "a.txt"]
+    (tmp_path / ".gitignore").write_text("etcetera/built\n")
+    for name in ("Harbour.py", "my_harbour.py", "the harbour.py", ".harbour.py", "built/harbour.py"):
+        (tmp_path / "etcetera" / name).parent.mkdir(exist_ok=True)
+        (tmp_path / "etcetera" / name).write_text("x")
+    assert names_completing("@harb", tmp_path) == ["@etcetera/Harbour.py", "@etcetera/my_harbour.py"]
     for mention in ("@/et", "@.git/", "@way/", "@loop/", "@loop/x", "@a\0b/c", f"@{'x' * 5_000}/"):
         assert (names_completing(mention, tmp_path), named_in(mention, tmp_path)) == ([], [])
 

@@ -359,6 +359,12 @@ async def test_commands_are_those_of_the_table_and_complete_with_tab(tmp_path: P
         await hands.pilot.press("tab", "enter")
         await hands.see("Mode plan from now on.")
         assert hands.app.session.mode == "plan"
+        for mode in ("ask", "auto", "plan"):
+            await hands.pilot.press("shift+tab")
+            await hands.see(f"Mode {mode} from now on.")
+        await hands.pilot.press("x")  # the field has kept the keys
+        await hands.until(lambda: hands.app._composer.text == "x")
+        hands.app._composer.clear()
         await hands.say("/help ")
         for command in COMMANDS.values():
             await hands.see(command.help)

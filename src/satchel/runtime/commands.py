@@ -235,6 +235,7 @@ async def completions(text: str, satchel: Satchel, session: Session) -> Sequence
     """
     head, _, last = text.rpartition(" ")
     found: list[tuple[str, str]] = []
+    names: Sequence[str] = ()
     if "\n" not in text and text.startswith("/"):
         if not head:
             found = [(f"/{c.name}", c.help) for c in COMMANDS.values()]
@@ -251,8 +252,8 @@ async def completions(text: str, satchel: Satchel, session: Session) -> Sequence
         with anyio.move_on_after(_COMPLETION_S):
             found = [(each, "") for each in await satchel.mcp.server_resources.completions(mention)]
         names = await anyio.to_thread.run_sync(names_completing, mention, session.cwd)
-        found += [(each, "") for each in names]
-    return [(word, help_text) for word, help_text in found if word.startswith(last)]
+    fitting = [(word, help_text) for word, help_text in found if word.startswith(last)]
+    return fitting + [(name, "") for name in names]
 
 
 def _shown(*data: str, notes: Sequence[str] = ()) -> CommandResult:
