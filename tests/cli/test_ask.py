@@ -257,7 +257,8 @@ def test_a_question_in_words_says_how_to_answer(run: Run, tmp_path: Path) -> Non
     with serving(scripted(calls(ASKS))) as server:
         ran = run("ask", "Paint it", server=server)
     assert (ran.code, ran.out) == (0, "Red or blue?\n")
-    assert "To answer: satchel ask --session " in ran.err
+    how = "  1. red\n  2. blue\nTo answer, with a number or words: satchel ask --session "
+    assert how in ran.err
 
 
 @requirement("cli:ask:session")

@@ -310,7 +310,7 @@ async def _answer(context: CommandContext, rest: str) -> CommandResult:
             *(f"{asked.name}: {asked.text}" for asked in chosen), notes=["/answer NAME TEXT answers one."]
         )
     asked = chosen[0]
-    await builds.answer(asked.build_id, asked.id, words.strip() if named else rest, by="/answer")
+    await builds.answer(asked.build_id, asked.id, words.strip() if named else rest, by="a message")
     return _shown(notes=[f"The Builder of {asked.name} has your answer."])
 
 
@@ -322,7 +322,7 @@ async def _late_answer(context: CommandContext, rest: str) -> CommandResult:
     if not rest or not settled:
         raise NotFound("No build asks you anything now.")
     question, end = (named or settled)[-1]
-    heard = await hear_late(context.session, words.strip() if named else rest, question, end, by="/answer")
+    heard = await hear_late(context.session, words.strip() if named else rest, question, end, by="a message")
     return _shown(notes=[heard.note])
 
 
