@@ -291,7 +291,8 @@ async def test_a_file_that_several_conversations_name_is_on_the_disk_once_and_go
         await take(satchel, export("a", "b"))
         # A later import, and a branch, name it as well.
         await take(satchel, export("a", "b", "c"))
-        await satchel.sessions.branch("chatgpt:a", turn=2)
+        branch = await satchel.sessions.branch("chatgpt:a", turn=2)
+        assert (await satchel.sessions.info(branch)).source == "ChatGPT"
         assert (len(pictures(tmp_path)), spent(tmp_path)) == (4, len(content))
         archive = tmp_path / "backup.tar.gz"
         back_up(tmp_path / "home", tmp_path / "home/satchel.db", archive, clock=ManualClock())

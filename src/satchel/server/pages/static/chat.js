@@ -640,7 +640,7 @@ dictate.attach(dictateButton, heard, (words) => {
 function readAloud(turn, pressed) {
   speak.toggle(answerOf(turn), (state, words) => {
     pressed.textContent = state === "speaking" ? "Stop reading" : "Read aloud";
-    if (state === "failed") tell(notice(`Reading aloud failed: ${words}`));
+    if (state === "failed") tell(notice(speechSynthesis.getVoices().length ? `Reading aloud failed: ${words}` : "This browser has no voice to read with."));
   });
 }
 
