@@ -50,7 +50,10 @@ class SessionMemory:
         distilling: Distilling,
         branch_turn: int = 0,
     ) -> None:
-        """Without memory in `scope`, nothing is shown and nothing stored. `branch_turn` is the first turn of a branch."""
+        """Without memory in `scope`, nothing is shown and nothing stored.
+
+        `branch_turn` is the first turn that a branch doesn't repeat.
+        """
         self._log = log
         self._parts = parts
         self._home = home
