@@ -99,8 +99,11 @@ def counted(number: int, one: str, many: str = "") -> str:
 
 
 def yes_or_no(text: str) -> bool | None:
-    """Whether a text is a plain yes or a plain no; None if it says anything else or more, which agrees to nothing."""
-    words = " ".join(text.casefold().rstrip(" .!").split())
+    """Whether a text is a plain yes or a plain no; None if it says anything else or more, which agrees to nothing.
+
+    A key that was pressed twice ("yy") is one.
+    """
+    words = re.sub(r"^([yn])\1+", r"\1", " ".join(text.casefold().rstrip(" .!").split()))
     return True if words in _YES else False if words in _NO else None
 
 

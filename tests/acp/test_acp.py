@@ -226,6 +226,12 @@ async def test_a_change_is_shown_as_one_by_its_call_or_by_its_result(tmp_path: P
         (tmp_path / "work" / "a.txt").write_text("dig")
         for words in ("change it", "change it with edits"):
             assert await say(client, id, words) == "end_turn"
+        # What was undone is shown once, by the command and not by what the model is told of it.
+        assert await say(client, id, "/undo") == "end_turn"
+        while "[the user's /undo]" not in editor.said():
+            editor.seen = anyio.Event()
+            await editor.seen.wait()
+        assert editor.said().count("Undone: the file changes") == 1
     by_call, by_result = editor.of("tool_call")
     assert [(c["type"], c["oldText"], c["newText"]) for c in by_call["content"]] == [("diff", "dig", "sow")]
     assert "content" not in by_result

@@ -49,6 +49,9 @@ async def test_who_is_asked_reads_what_another_client_decided() -> None:
     [
         ("y", ["once", "once", "once"]),
         (" YES ", ["once", "once", "once"]),
+        ("yy", ["once", "once", "once"]),
+        ("ok", ["once", "once", "once"]),
+        ("nn", ["no", "no", "no"]),
         ("s", ["session", "session", "session"]),
         ("always", ["always", "always", "always"]),
         ("n", ["no", "no", "no"]),

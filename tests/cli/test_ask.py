@@ -163,6 +163,11 @@ def test_only_what_a_word_names_is_completed(tmp_path: Path) -> None:
     for mention in ("@./etcetera/", "@etcetera/a", f"@{tmp_path}/etcetera/"):
         [found] = names_completing(mention, tmp_path)
         assert named_in(found, tmp_path) == [tmp_path / "etcetera" / "a.txt"]
+    (tmp_path / ".gitignore").write_text("etcetera/built\n")
+    for name in ("Harbour.py", "my_harbour.py", "the harbour.py", ".harbour.py", "built/harbour.py"):
+        (tmp_path / "etcetera" / name).parent.mkdir(exist_ok=True)
+        (tmp_path / "etcetera" / name).write_text("x")
+    assert names_completing("@harb", tmp_path) == ["@etcetera/Harbour.py", "@etcetera/my_harbour.py"]
     for mention in ("@/et", "@.git/", "@way/", "@loop/", "@loop/x", "@a\0b/c", f"@{'x' * 5_000}/"):
         assert (names_completing(mention, tmp_path), named_in(mention, tmp_path)) == ([], [])
 
@@ -252,7 +257,8 @@ def test_a_question_in_words_says_how_to_answer(run: Run, tmp_path: Path) -> Non
     with serving(scripted(calls(ASKS))) as server:
         ran = run("ask", "Paint it", server=server)
     assert (ran.code, ran.out) == (0, "Red or blue?\n")
-    assert "To answer: satchel ask --session " in ran.err
+    how = "  1. red\n  2. blue\nTo answer, with a number or words: satchel ask --session "
+    assert how in ran.err
 
 
 @requirement("cli:ask:session")

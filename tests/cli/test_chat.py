@@ -210,7 +210,7 @@ def test_a_conversation_remembers_runs_commands_and_ends_with_ctrl_d(tmp_path: P
         screen.answer(f"{SHELLFISH}  (1 turn)  ← this one", "/nope")
         screen.answer("There is no command /nope.", '/run file_write {"path": "a.md", "content": "x"}')
         screen.answer("● file_write", "!echo $((6 * 7))00")
-        screen.see("✉ the user's command: echo $((6 * 7))00: told with your next message")
+        screen.see("✉ your command: echo $((6 * 7))00: told with your next message")
         screen.say("/new")
         screen.answer(
             "Satchel 0.1.0 · none · conversation ", "What should I keep in mind when I cook for Mara?"

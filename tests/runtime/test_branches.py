@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from satchel.models import ModelRequest, ScriptedModel
+from satchel.runtime import TurnResult
 from satchel.sessions.attachments import Uploads
 from tests.requirements import requirement
 from tests.runtime.world import opened
@@ -45,6 +46,27 @@ async def test_a_branch_goes_on_from_a_turn_and_what_is_forgotten_leaves_both(tm
         assert "Brest" in later.text
     home = tmp_path / "home"
     assert [f for f in home.rglob("*") if f.is_file() and b"Kittiwake" in f.read_bytes()] == []
+
+
+@requirement("sessions:branches")
+async def test_what_is_answered_again_is_not_told_the_answers_that_it_replaces(tmp_path: Path) -> None:
+    asked = "Where does the Kittiwake lie?"
+    ports = ["Roscoff", "Brest", "Lorient", "Douarnenez"]
+    model = ScriptedModel(["Noted.", *(f"The Kittiwake lies in {port}." for port in ports)])
+
+    def told(turn: TurnResult) -> list[str]:
+        return [port for port in ports if any(port in one.content for one in turn.memory)]
+
+    async with opened(tmp_path, model, memory__surface_threshold=0.0) as satchel:
+        session = await satchel.session()
+        await session.run_turn("My boat is the Kittiwake.")
+        await session.run_turn(asked)
+        for _ in range(2):
+            again = await satchel.session(await satchel.sessions.branch(session.id, 2))
+            assert told(await again.run_turn(asked)) == []
+        assert told(
+            await (await satchel.session()).run_turn(asked)
+        )  # elsewhere they are memories like others
 
 
 @requirement("sessions:branches:forgotten")

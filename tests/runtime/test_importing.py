@@ -191,6 +191,26 @@ async def test_an_answer_of_gemini_keeps_its_links_tables_and_code(tmp_path: Pat
 
 
 @requirement("sessions:imported")
+async def test_links_stand_where_chatgpt_shows_its_sources(tmp_path: Path) -> None:
+    mark, old = "\ue200cite\ue202turn0search1\ue201", "【4†source】"
+    said = f"Rye {mark} is old {old}, and sour.\ue200i\ue202turn0image2\ue201 {mark}"
+    sources = [
+        {"matched_text": mark, "alt": "([rye](https://rye.example/))"},
+        {"matched_text": old, "alt": "[a book](https://book.example/)"},
+        {"matched_text": mark, "alt": "([sour](https://sour.example/))"},
+        {"matched_text": mark, "alt": "(one more than there are marks)"},
+        {"matched_text": " ", "alt": ""},
+    ]
+    answer = node("a1", "q1", "assistant", said, 1.75e9 + 5, content_references=sources)
+    async with opened(tmp_path, echo()) as satchel:
+        await take(satchel, chatgpt(tmp_path / "export.zip", [FIRST[0], answer], current="a1"))
+        assert (
+            "Rye ([rye](https://rye.example/)) is old [a book](https://book.example/), and sour. "
+            "([sour](https://sour.example/))\n"
+        ) in await shown(satchel, ID)
+
+
+@requirement("sessions:imported")
 async def test_a_chatgpt_conversation_is_read_found_gone_on_with_and_forgotten(
     tmp_path: Path, database: str
 ) -> None:
@@ -271,7 +291,8 @@ async def test_a_file_that_several_conversations_name_is_on_the_disk_once_and_go
         await take(satchel, export("a", "b"))
         # A later import, and a branch, name it as well.
         await take(satchel, export("a", "b", "c"))
-        await satchel.sessions.branch("chatgpt:a", turn=2)
+        branch = await satchel.sessions.branch("chatgpt:a", turn=2)
+        assert (await satchel.sessions.info(branch)).source == "ChatGPT"
         assert (len(pictures(tmp_path)), spent(tmp_path)) == (4, len(content))
         archive = tmp_path / "backup.tar.gz"
         back_up(tmp_path / "home", tmp_path / "home/satchel.db", archive, clock=ManualClock())
@@ -406,7 +427,9 @@ async def test_a_transcript_that_grows_is_one_conversation_in_its_folder(tmp_pat
             "message": {"role": kind, "content": text},
         }
 
-    lines = [line("user", "Which database?", 1), line("assistant", "Let me look.", 2)]
+    # The first line of a file has no folder.
+    first = {"type": "summary", "sessionId": "0b6f6c1e-5a55", "summary": "Another one"}
+    lines = [first, line("user", "Which database?", 1), line("assistant", "Let me look.", 2)]
     more = [line("assistant", "PostgreSQL.", 3), line("user", "Good.", 4), line("assistant", "Done.", 5)]
     async with opened(tmp_path, echo()) as satchel:
         for written, outcome in ((lines, "new"), ([*lines, *more], "longer"), ([*lines, *more], "known")):
@@ -437,7 +460,7 @@ async def test_a_transcript_that_grows_is_one_conversation_in_its_folder(tmp_pat
         assert "Umm." not in text
         records = (await satchel.sessions.load(info.id)).records
         finals = [record.event.text for record in records if isinstance(record.event, Final)]
-        assert finals[-1] == f"{FORGOTTEN}\nA B-tree."
+        assert finals[-1] == f"{FORGOTTEN}\n\nA B-tree."  # each message is a paragraph of its own
 
 
 @requirement("sessions:imported:agents")

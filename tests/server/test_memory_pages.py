@@ -793,11 +793,18 @@ def test_memories_are_downloaded_and_imported_by_a_form_with_a_file(
             "text": "Are my tomatoes ill?",
             "created_at": "2025-06-01T10:00:01Z",
         }
-        found = [{"uuid": "c1a0dead-1", "name": "Tomatoes", "chat_messages": [asked]}]
+        asked_later = {**asked, "uuid": "m2", "text": "And today?", "created_at": "2025-06-03T10:00:01Z"}
+        found = [{"uuid": "c1a0dead-1", "name": "Tomatoes", "chat_messages": [asked, asked_later]}]
         assert sent(json.dumps(found).encode(), "conversations.json").headers["location"] == "/memories/move"
-        while "Imported 1 new conversation, 1 memory" not in words_of(open_page(client, "/memories/move")):
+        while "Imported 1 new conversation, 2 memories" not in words_of(open_page(client, "/memories/move")):
             pass  # the test's own limit ends a wait in vain
-        assert "Tomatoes 1 turn, from Claude" in words_of(open_page(client, "/sessions"))
+        page = open_page(client, "/sessions")
+        assert "Tomatoes 2 turns, from Claude 3 June 2025" in words_of(page)  # in no folder
+        assert page.cssselect('.head a[href="/memories/move"]')
+        # Where another day begins, it is said.
+        for path in ("/chat/claude:c1a0dead-1", "/sessions/claude:c1a0dead-1/export?form=html"):
+            times = [words_of(each)[:-5] for each in open_page(client, path).cssselect(".turn > .time")]
+            assert times == ["", "3 Jun 2025 "]
         # One that ends while the page is made is under way there, and over on the next.
         real_import, real_around = import_into, site._surroundings
 

@@ -15,6 +15,7 @@ import pytest
 from playwright.sync_api import Browser, Page
 
 from satchel.errors import StorageError
+from satchel.memory import Episode
 from tests.requirements import requirement
 from tests.server.browsers import browser, logged_in_window, open_page, words_of
 from tests.server.test_attachments import PNG, sent
@@ -56,6 +57,15 @@ def test_one_search_finds_conversations_memories_documents_and_settings(
     told = {group["name"]: group["results"] for group in client.get("/api/search?q=zephyr+valve").json()}
     assert told["Memories"][0]["path"] == f"/memories/{kept}"
     assert list(told) == ["Conversations", "Memories", "Documents"]
+    # What models said, however often, is found among the conversations and hides no memory.
+    answers = [
+        Episode(session="chatgpt:valves", turn=turn, speaker="assistant", text="Zephyr valve, zephyr valve.")
+        for turn in range(1, 80)
+    ]
+    world.call(memory.add_episodes, answers)
+    assert [path for path, _ in groups_of(open_page(page_client, "/search?q=zephyr+valve"))["Memories"]] == [
+        path for path, _ in found["Memories"]
+    ]
     settings = groups_of(open_page(page_client, "/search?q=day+dollars"))["Settings"]
     assert ("/settings?q=budget.day_usd", "Most that a day may cost, in dollars") in settings
     assert ("/usage", "Usage") in groups_of(open_page(page_client, "/search?q=cost"))["Settings"]
@@ -87,9 +97,18 @@ def test_control_k_searches_while_one_types_and_the_arrow_keys_lead_to_a_result(
         page.keyboard.press("Control+k")
         page.keyboard.type("ocelot")
         page.wait_for_selector("dialog #everything a.said")
+        page.keyboard.type("x")  # for which nothing is there yet
         page.keyboard.press("ArrowDown")
-        page.keyboard.press("Enter")
+        assert page.evaluate("document.activeElement.value") == "ocelotx"
+        page.keyboard.press("Backspace")
+        page.keyboard.press("Enter")  # the best, as soon as it is there
         page.wait_for_url(f"**/chat/{id}*")
+        page.keyboard.press("Control+k")
+        page.keyboard.type("ocelot")
+        page.wait_for_selector("dialog #everything:not([aria-busy]) a.said")
+        page.keyboard.press("ArrowDown")
+        assert page.evaluate("document.activeElement.className") == "said"
+        page.keyboard.press("Escape")
         page.locator("h1").click()
         page.keyboard.press("/")
         assert page.evaluate("document.activeElement.closest('dialog') !== null")
@@ -111,7 +130,7 @@ def test_a_shared_file_has_what_was_said_and_pictures_and_nothing_that_is_privat
     picture = sent(client, PNG, "lagoon.png")
     id = chat(client, "Is the <lagoon> behind the mill? $x^2$", attachments=[picture])[0].data["sessionId"]
     answer = page_client.get(f"/sessions/{id}/export?form=html")
-    assert f'filename="satchel-{id}.html"' in answer.headers["content-disposition"]
+    assert "Is%20the%20%3Clagoon%3E" in answer.headers["content-disposition"]  # its title
     text = answer.text
     assert "Is the &lt;lagoon&gt; behind the mill?" in text
     assert 'src="data:image/png;base64,' in text

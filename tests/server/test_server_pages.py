@@ -163,6 +163,11 @@ def test_what_cannot_be_a_server_is_refused_with_its_reason_and_no_secret(
     assert gone.headers["location"] == HERE
     assert "nothing was saved" in said(open_page(client, HERE))
     assert (world.home / "config.toml").read_bytes() == before
+    for given, read_as in (
+        ("localhost:9/mcp", "http://localhost:9/mcp"),
+        ("b.example/mcp", "https://b.example/mcp"),
+    ):
+        assert read_as in words_of(read(planned(client, name="b", url=given)))
     missing = read(planned(client, name="b", command="no-such-program-here"))
     assert "There is no program no-such-program-here" in words_of(missing)
     fetched = read(planned(client, name="b", command="npx -y some-server"))

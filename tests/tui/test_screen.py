@@ -238,13 +238,12 @@ async def test_one_of_two_calls_is_left_out_and_words_refuse_and_reach_the_model
         await hands.to_field()
         await hands.say("y")  # before anybody can have seen the question
         await hands.until(lambda: hands.app._composer.text == "y")
-        hands.app._composer.clear()
         hands.app.query_one(parts.QuestionPrompt).focus()
         await hands.asked()
         await hands.pilot.press("2")
         await hands.see("○ 2. bash")
         await hands.to_field()
-        await hands.say("y")
+        await hands.say("y")  # beside the one that came too early
         await hands.see("? allowed once, refused")
         await hands.see("● 2. bash")
         await hands.asked()
@@ -360,6 +359,12 @@ async def test_commands_are_those_of_the_table_and_complete_with_tab(tmp_path: P
         await hands.pilot.press("tab", "enter")
         await hands.see("Mode plan from now on.")
         assert hands.app.session.mode == "plan"
+        for mode in ("ask", "auto", "plan"):
+            await hands.pilot.press("shift+tab")
+            await hands.see(f"Mode {mode} from now on.")
+        await hands.pilot.press("x")  # the field has kept the keys
+        await hands.until(lambda: hands.app._composer.text == "x")
+        hands.app._composer.clear()
         await hands.say("/help ")
         for command in COMMANDS.values():
             await hands.see(command.help)

@@ -133,7 +133,10 @@ class Translator:
             case Failure():
                 yield update_agent_thought_text(f"{visible(part.part)}: {visible(part.message)}\n")
             case Posted():
-                yield update_agent_message_text(f"[{visible(part.source)}] {visible(part.text)}\n")
+                # Where the user typed a command, what came of it is shown already.
+                is_own = part.source.startswith("the user's ") and not self.is_replay
+                words = "told with your next message" if is_own else part.text
+                yield update_agent_message_text(f"[{visible(part.source)}] {visible(words)}\n")
             case BuildPosted():
                 yield from _build(part)
             case (

@@ -18,6 +18,7 @@ from satchel.runtime.options import chosen_option
 from satchel.tools import Approval
 from satchel.tools.visible import visible
 from satchel.tui.terminal_text import call_lines, outcome_of
+from satchel.wording import yes_or_no
 
 _CHANGES: Final = {"added": ("green",), "removed": ("red",)}
 _WORDS: dict[str, Consent] = {
@@ -29,9 +30,12 @@ _WORDS: dict[str, Consent] = {
 def read_answer(text: str, count: int) -> list[Approval] | None:
     """Parse the user's answer to `count` requests; None if it can't be understood.
 
-    "y", "s", "a" and "n" answer all requests. Followed by numbers, they answer those, and the others get no. Numbers
-    alone mean yes. Any other words mean no and are passed on to the model.
+    "y", "s", "a" and "n", or another plain yes or no, answer all requests. Followed by numbers, the letters answer
+    those, and the others get no. Numbers alone mean yes. Any other words mean no and are passed on to the model.
     """
+    agreed = yes_or_no(text)
+    if agreed is not None:
+        return [Approval(answer="once" if agreed else "no")] * count
     words = text.strip().lower().replace(",", " ").split()
     kind: Consent = "once" if words else "no"
     if words and words[0] in _WORDS:

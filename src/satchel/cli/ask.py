@@ -34,6 +34,7 @@ from satchel.runtime.attaching import attach
 from satchel.runtime.build_answers import Heard, hear_line
 from satchel.runtime.build_news import lets_go_on
 from satchel.runtime.hosting import SharedSession
+from satchel.runtime.lines import one_line
 from satchel.runtime.options import chosen_option
 from satchel.runtime.turns import memories_to_json
 
@@ -255,7 +256,9 @@ async def _turn(
         await settled(running)
     if form != "text":
         turn = _with_notices(turn, notices)
-    _print(turn, form=form, is_shown=form == "text" and is_terminal(sys.stdout) and is_terminal(sys.stderr))
+    is_shown = form == "text" and is_terminal(sys.stdout) and is_terminal(sys.stderr)
+    asked = session.pending_question
+    _print(turn, form=form, is_shown=is_shown, options=asked.options if asked is not None else ())
     if wanted:
         options = " ".join(f"--allow {shlex.quote(rule)}" for rule in dict.fromkeys(wanted))
         tell(f"To allow it for one message: satchel ask {options} …")
@@ -335,7 +338,7 @@ def _with_notices(turn: TurnResult, notices: Sequence[Notice]) -> TurnResult:
     return replace(turn, notices=tuple(dict.fromkeys((*missing, *turn.notices))))
 
 
-def _print(turn: TurnResult, *, form: str, is_shown: bool) -> None:
+def _print(turn: TurnResult, *, form: str, is_shown: bool, options: Sequence[str] = ()) -> None:
     if form == "stream":
         print(json_text({"type": "result", **turn_to_json(turn)}))
     elif form == "json":
@@ -355,7 +358,11 @@ def _print(turn: TurnResult, *, form: str, is_shown: bool) -> None:
             if step.was_refused:
                 tell(step.result)
     if form == "text" and turn.status == "asking":
-        tell(f"To answer: satchel ask --session {turn.session_id} TEXT")
+        if not is_terminal(sys.stderr):  # where the view has shown nothing
+            for number, option in enumerate(options, 1):
+                tell(f"  {number}. {one_line(option)}")
+        how = ", with a number or words" if options else ""
+        tell(f"To answer{how}: satchel ask --session {turn.session_id} TEXT")
 
 
 def turn_to_json(turn: TurnResult) -> dict[str, Any]:

@@ -193,19 +193,20 @@ class TurnView:
             case _:
                 assert_never(event.kind)
 
-    def show_question(self, question: str, options: Sequence[str]) -> None:
+    def show_question(self, question: str, options: Sequence[str], *, is_answered_here: bool = True) -> None:
         """Show a question to the user; its options are numbered, and a number chooses one.
 
         Args:
             question: The question, or "" if it is already on the screen.
             options: Suggestions; any other answer is allowed.
+            is_answered_here: Whether the next line that is typed answers it.
         """
         if question:
             # Indented, because a tool or a server may have written it: only Satchel's own lines begin at the edge.
             first, *rest = plain(question).splitlines()
             self.note("\n".join([f"? {first}", *(f"  {line}" for line in rest)]), "bold", wraps=True)
         self._show_options(options)
-        if options:
+        if options and is_answered_here:
             self.note("  Type a number, or an answer of your own.", "dim")
 
     def _show_options(self, options: Sequence[str]) -> None:
@@ -292,7 +293,11 @@ class TurnView:
         status = closing.final.status
         if status == "asking" and closing.question is not None:
             # Some models write the question in their text before they ask it.
-            self.show_question(closing.question.question if closing.rest else "", closing.question.options)
+            self.show_question(
+                closing.question.question if closing.rest else "",
+                closing.question.options,
+                is_answered_here=not self._at_prompt,
+            )
         elif status == "cancelled":
             self.note("(interrupted)", "yellow")
         elif closing.rest:

@@ -19,9 +19,12 @@ from satchel.config import Settings
 from satchel.errors import UsageError
 from satchel.messages import FileBlock
 from satchel.sessions.attachments import MOST_FILES, Uploads
+from satchel.tools.builtin.tree import walk
 
 _PIECE: Final = 1 << 20
 _MOST_NAMES: Final = 200
+_MOST_WALKED: Final = 20_000
+"""Files and folders, so that a key is followed by its menu also in a large tree."""
 _MENTION: Final = re.compile(r'(?<!\S)@(?:"([^"\n]+)"|(\S+))')
 
 
@@ -126,8 +129,7 @@ def named_in(text: str, cwd: Path, *, given: Collection[Path] = ()) -> list[Path
 
 def names_completing(mention: str, cwd: Path) -> list[str]:
     """What `@path` may become: of the folder that it names the entries that `named_in` takes; folders end with a slash.
-
-    Blocks.
+    Where nothing begins so, the files anywhere below whose names have it, in any case. Blocks.
     """
     folder, slash, begin = mention.removeprefix("@").rpartition("/")
     place = _taken(cwd / f"{folder}{slash}", cwd)
@@ -141,7 +143,19 @@ def names_completing(mention: str, cwd: Path) -> list[str]:
         if name.startswith(begin) and not name.startswith(".") and not re.search(r"\s", name)
         if (path := _taken(cwd / f"{folder}{slash}{name}", cwd)) and (path.is_dir() or path.is_file())
     )
-    return list(islice(found, _MOST_NAMES))
+    return list(islice(found, _MOST_NAMES)) or (_named_like(begin, cwd) if begin and not slash else [])
+
+
+def _named_like(part: str, cwd: Path) -> list[str]:
+    part = part.casefold()
+    below = islice(walk(cwd.resolve(), skips=lambda name: name.startswith(".")), _MOST_WALKED)
+    found = [
+        (not name.startswith(part), len(one.path), f"@{one.path}")
+        for one in below
+        if not one.is_folder and part in (name := one.path.rpartition("/")[2].casefold())
+        if not re.search(r"\s", one.path)
+    ]
+    return [mention for *_, mention in sorted(found)[:_MOST_NAMES]]
 
 
 def _taken(path: Path, cwd: Path) -> Path | None:

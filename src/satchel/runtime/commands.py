@@ -235,6 +235,7 @@ async def completions(text: str, satchel: Satchel, session: Session) -> Sequence
     """
     head, _, last = text.rpartition(" ")
     found: list[tuple[str, str]] = []
+    names: Sequence[str] = ()
     if "\n" not in text and text.startswith("/"):
         if not head:
             found = [(f"/{c.name}", c.help) for c in COMMANDS.values()]
@@ -251,8 +252,8 @@ async def completions(text: str, satchel: Satchel, session: Session) -> Sequence
         with anyio.move_on_after(_COMPLETION_S):
             found = [(each, "") for each in await satchel.mcp.server_resources.completions(mention)]
         names = await anyio.to_thread.run_sync(names_completing, mention, session.cwd)
-        found += [(each, "") for each in names]
-    return [(word, help_text) for word, help_text in found if word.startswith(last)]
+    fitting = [(word, help_text) for word, help_text in found if word.startswith(last)]
+    return fitting + [(name, "") for name in names]
 
 
 def _shown(*data: str, notes: Sequence[str] = ()) -> CommandResult:
@@ -309,7 +310,7 @@ async def _answer(context: CommandContext, rest: str) -> CommandResult:
             *(f"{asked.name}: {asked.text}" for asked in chosen), notes=["/answer NAME TEXT answers one."]
         )
     asked = chosen[0]
-    await builds.answer(asked.build_id, asked.id, words.strip() if named else rest, by="/answer")
+    await builds.answer(asked.build_id, asked.id, words.strip() if named else rest, by="a message")
     return _shown(notes=[f"The Builder of {asked.name} has your answer."])
 
 
@@ -321,7 +322,7 @@ async def _late_answer(context: CommandContext, rest: str) -> CommandResult:
     if not rest or not settled:
         raise NotFound("No build asks you anything now.")
     question, end = (named or settled)[-1]
-    heard = await hear_late(context.session, words.strip() if named else rest, question, end, by="/answer")
+    heard = await hear_late(context.session, words.strip() if named else rest, question, end, by="a message")
     return _shown(notes=[heard.note])
 
 

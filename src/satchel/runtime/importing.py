@@ -369,8 +369,9 @@ def _turns(
             rounds += 1
             # A message may be there twice, and no provider takes two calls of one id.
             call = ToolUseBlock(id=f"{source}-{message.id}-{turn}-{rounds}", name=_PICTURE, input={})
-            answer: tuple[Block, ...] = tuple(TextBlock(text=text) for text in spoken)
-            last = "\n".join(spoken) or last
+            text = "\n\n".join(spoken)
+            answer: tuple[Block, ...] = (TextBlock(text=text),) if text else ()
+            last = text or last
             spoken = []
             yield (
                 at,

@@ -166,7 +166,14 @@ class SessionOpener:
         driver = Driver(
             log,
             parts=parts,
-            memory=SessionMemory(log, parts=parts, home=home, scope=scope, distilling=self.distilling),
+            memory=SessionMemory(
+                log,
+                parts=parts,
+                home=home,
+                scope=scope,
+                distilling=self.distilling,
+                branch_turn=replay.branch_turn,
+            ),
             deliveries=Deliveries(log, replay, inbox=home.sessions.inbox, builds=builds),
             tools=tools,
             questions=questions,

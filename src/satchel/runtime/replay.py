@@ -60,6 +60,7 @@ class Replay:
         self.newest_job = 0
         self.project = ""
         self.is_private = False
+        self.branch_turn = 0
         self.is_titled = False
         self.last_kept = True
         self._seq = 0
@@ -112,7 +113,9 @@ class Replay:
             case SessionFiled(project=str(project)):
                 self.project = project
             # A model would give a branch the name of the other session; its first own words tell them apart.
-            case SessionTitled() | SessionBranched():
+            case SessionBranched(turn=turn):
+                self.branch_turn, self.is_titled = turn, True
+            case SessionTitled():
                 self.is_titled = True
             case (
                 Observation() | SessionFiled() | kinds.TurnResumed() | kinds.ContextAdded() | kinds.MemorySurfaced()

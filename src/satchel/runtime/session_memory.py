@@ -30,6 +30,7 @@ from satchel.sessions.view import SessionTurn
 _CAPTURE_WAIT_S: Final = 2.0
 """How long the end of a turn waits for its capture, which usually takes milliseconds. A database that another process
 holds must not delay the turn; it is captured when the database is free, or when Satchel is opened again."""
+_MOST_OF_SESSION: Final = 10_000
 _PAGE_WAITS: Final = (
     "A page was written from what memory knows. It stands before no model until you accept it: /page shows it, and "
     "/page accept lets it be used."
@@ -40,14 +41,25 @@ class SessionMemory:
     """Memory as one open session uses it. It keeps what was composed and named, so that nothing stands twice."""
 
     def __init__(
-        self, log: SessionLog, *, parts: Parts, home: Home, scope: SessionScope, distilling: Distilling
+        self,
+        log: SessionLog,
+        *,
+        parts: Parts,
+        home: Home,
+        scope: SessionScope,
+        distilling: Distilling,
+        branch_turn: int = 0,
     ) -> None:
-        """Without memory in `scope`, nothing is shown and nothing stored."""
+        """Without memory in `scope`, nothing is shown and nothing stored.
+
+        `branch_turn` is the first turn that a branch doesn't repeat.
+        """
         self._log = log
         self._parts = parts
         self._home = home
         self.scope = scope
         self._distilling = distilling
+        self._branch_turn = branch_turn
         self._profile_for: int | None = None
         self._agenda_for: tuple[int, str] | None = None
         # What stands in profile or agenda and was named in a turn's result.
@@ -107,6 +119,7 @@ class SessionMemory:
         settings = self._parts.settings.memory
         recalls_only = model.provider == RECALL_PROVIDER
         judge = None if recalls_only else await self._judge()
+        replaced = await self._replaced() if conversation.turns == self._branch_turn else frozenset()
         found: list[Context] = []
         for memory in self.scope.memories:
             # A project's own memories first; the user's others get what is left of the room.
@@ -121,7 +134,9 @@ class SessionMemory:
                     threshold=settings.surface_threshold,
                     # A model still sees the memories that it was shown; the recall-only model answers each message
                     # anew.
-                    exclude=() if recalls_only or is_guests else conversation.surfaced_ids | self._named,
+                    exclude=()
+                    if recalls_only or is_guests
+                    else conversation.surfaced_ids | self._named | replaced,
                     standing=() if is_guests else conversation.standing_ids,
                     known=() if recalls_only or is_guests else conversation.shown_ids,
                     exclude_session=None if recalls_only or conversation.is_compacted else self._log.id,
@@ -141,6 +156,21 @@ class SessionMemory:
             untrusted=any(hit.memory.trust == "outside" for hit in hits),
         )
         return shown, tuple(map(_surfaced, stood))
+
+    async def _replaced(self) -> frozenset[str]:
+        """What was said in the other versions of a branch's first turn: what is said anew is not to repeat it."""
+        infos = await self._home.sessions.list()
+        conversation = next((info.conversation for info in infos if info.id == self._log.id), None)
+        others = [info.id for info in infos if info.conversation == conversation and info.id != self._log.id]
+        return frozenset(
+            [
+                one.id
+                for memory in self.scope.memories
+                for id in others
+                for one in await memory.list(session=id, limit=_MOST_OF_SESSION)
+                if one.source.turn == self._branch_turn
+            ]
+        )
 
     async def is_guests(self, text: str | None) -> bool:
         """Whether somebody else than the user writes this message, or wrote the last one."""

@@ -448,7 +448,7 @@ async def _told_of(session: Session, asked: ClientRequest) -> str:
     if not asked.words or asked.is_errand:
         return ""
     with suppress(NotFound, UsageError):  # the question was settled at the same moment
-        heard = await hear_line(session, asked.words, by="a client")
+        heard = await hear_line(session, asked.words, by="a program")
         if heard.answered is not None:
             return heard.note or f"The Builder of {heard.answered.capability} asked for this, and has it now."
         if not heard.is_message:

@@ -175,7 +175,7 @@ class SessionStore:
             info.id
             for info in await self._index.sessions()
             if (before := info.repeats.get(session_id)) is not None
-            and (turn is None or info.source or turn < before)
+            and (turn is None or source_of(info.id) or turn < before)
             if project in (None, info.project)
         ]
 

@@ -107,8 +107,8 @@ class SessionInfo:
 
     @property
     def source(self) -> str:
-        """The program that it comes from, such as "ChatGPT"; "" for Satchel's own."""
-        return source_of(self.id)
+        """The program in which its conversation began, such as "ChatGPT"; "" for Satchel's own."""
+        return source_of(self.conversation)
 
     @property
     def is_build(self) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from rich.table import Table
 from rich.text import Text
 from textual.app import ComposeResult
 from textual.binding import Binding
@@ -88,18 +89,21 @@ class Choose(ModalScreen[int | None]):
 
 
 class TextScreen(ModalScreen[None]):
-    """Shows a text, and nothing of it stays in the conversation."""
+    """Shows words beside what they do, and nothing of it stays in the conversation."""
 
     BINDINGS = [Binding("escape,f1,enter,q,ctrl+c", "dismiss", show=False, priority=True)]
 
-    def __init__(self, title: str, text: str) -> None:
-        """`text` is shown as it is."""
+    def __init__(self, title: str, rows: Sequence[tuple[str, str]]) -> None:
         super().__init__()
         self._title = title
-        self._text = text
+        self._rows = rows
 
     def compose(self) -> ComposeResult:
         """See `Widget.compose`."""
         with VerticalScroll(id="dialog"):
             yield Static(Text.assemble((self._title, "bold"), ("  Esc closes", "dim")), markup=False)
-            yield Static(Text(f"\n{self._text}"), markup=False)
+            table = Table.grid(padding=(0, 2, 0, 0))
+            for words, what in self._rows:
+                table.add_row(Text(words), Text(what))
+            yield Static()
+            yield Static(table)

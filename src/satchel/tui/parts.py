@@ -31,6 +31,7 @@ from satchel.tools.visible import visible
 from satchel.tui.markdown import first_settled, laid_out
 from satchel.tui.plain_text import plain
 from satchel.tui.terminal_text import call_lines, input_lines, one_line
+from satchel.wording import yes_or_no
 
 _MOST_WORDS, _MOST_ROWS = 2_000, 12
 """The most characters and lines of the user's own message that are shown."""
@@ -392,14 +393,14 @@ class QuestionPrompt(Waiting, can_focus=True):
         self._shown_s = self._monotonic_s()
 
     def hear(self, words: str) -> bool:
-        """Take words from the field: "y" and "yes" allow this once, anything else is no, and why not.
+        """Take words from the field: a plain yes allows this once, anything else is no, and why not.
 
         False if they were typed before anybody can have seen the question.
         """
         if self._is_new:
             return False
-        consent = _WORDS.get(words.strip().lower())
-        self._answer(consent or "no", words="" if consent else words)
+        agreed = yes_or_no(words)
+        self._answer("once" if agreed else "no", words=words if agreed is None else "")
         return True
 
     @property
@@ -495,7 +496,6 @@ class QuestionPrompt(Waiting, can_focus=True):
 
 
 _KEYS: Final[Mapping[str, Consent]] = {"y": "once", "s": "session", "a": "always", "n": "no"}
-_WORDS: Final[Mapping[str, Consent]] = {"y": "once", "yes": "once", "n": "no", "no": "no"}
 
 
 def question_text(question: str, options: Sequence[str], *, who: str = "", how: str = "") -> Text:

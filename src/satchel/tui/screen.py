@@ -17,9 +17,10 @@ from textual.containers import VerticalScroll
 from textual.events import DescendantFocus, Key
 from textual.filter import Monochrome, NoColor
 from textual.widget import Widget
-from textual.widgets import Static, TextArea
+from textual.widgets import Input, Static, TextArea
 from textual.worker import Worker
 
+from satchel.config import Mode
 from satchel.errors import SatchelError, ServerUnavailable
 from satchel.events import (
     AskUser,
@@ -85,10 +86,12 @@ _RECAPPED: Final = 3
 _MOST_OUTPUT: Final = 200_000
 _NARROW: Final = 70
 INTERRUPTED: Final = 130
+_MODES: Final[Sequence[Mode]] = ("ask", "auto", "plan")
+"""Those that Shift-Tab leads through; "bypass" has to be named."""
 
 _KEYS: Final = (
     ("Enter", "send"),
-    ("Alt-Enter, Shift-Enter, Ctrl-J, or \\ Enter", "new line"),
+    ("Alt-Enter, Ctrl-J", "new line; in some terminals Shift-Enter, too, and in all \\ and Enter"),
     ("Tab", "accept the highlighted word"),
     ("@path", "attach a file below this folder, as pasting its path or dragging it here does"),
     ("Ctrl-V", "attach the picture of the clipboard"),
@@ -97,6 +100,7 @@ _KEYS: Final = (
     ("Ctrl-R", "search earlier messages"),
     ("Ctrl-O", "continue another conversation"),
     ("Ctrl-T", "show or hide the input and output of tools; a click does it for one"),
+    ("Shift-Tab", "the next mode: ask, auto (runs what only reads), plan"),
     ("PgUp, PgDn", "scroll"),
     ("Esc, Ctrl-C", "interrupt the answer"),
     ("Esc twice", "go back to an earlier message"),
@@ -120,6 +124,7 @@ class ConversationScreen(App[int]):
         Binding("ctrl+r", "said", show=False),
         Binding("ctrl+o", "sessions", show=False, priority=True),
         Binding("ctrl+t", "details", show=False, priority=True),
+        Binding("shift+tab", "mode", show=False, priority=True),
         Binding("f1", "keys", show=False),
         Binding("pageup", "scroll(-1)", show=False, priority=True),
         Binding("pagedown", "scroll(1)", show=False, priority=True),
@@ -562,8 +567,9 @@ class ConversationScreen(App[int]):
             next(iter(ask.query("Input")), ask).focus()
 
     def on_key(self, event: Key) -> None:
-        """What answers no question is written in the field."""
-        if isinstance(self.focused, QuestionPrompt) and event.is_printable and event.character:
+        """What answers no question is written in the field, whatever has the keys."""
+        is_elsewhere = not isinstance(self.focused, Composer | Input) and len(self.screen_stack) == 1
+        if is_elsewhere and event.is_printable and event.character:
             self._composer.focus()
             self._composer.insert(event.character)
 
@@ -812,10 +818,17 @@ class ConversationScreen(App[int]):
         else:
             conversation.scroll_page_down(animate=False)
 
+    def action_mode(self) -> None:
+        """The next mode; where something waits for an answer, the keys go back to it."""
+        if self._asks or self._confirm is not None or len(self.screen_stack) > 1:
+            self.screen.focus_previous()
+            return
+        at = _MODES.index(self.session.mode) if self.session.mode in _MODES else -1
+        self.post_message(Composer.Sent(f"/mode {_MODES[(at + 1) % len(_MODES)]}"))
+
     def action_keys(self) -> None:
         """Show what the keys do."""
-        width = max(len(keys) for keys, _ in _KEYS)
-        self.push_screen(TextScreen("Keys", "\n".join(f"{keys:{width}}  {what}" for keys, what in _KEYS)))
+        self.push_screen(TextScreen("Keys", _KEYS))
 
     def action_said(self) -> None:
         """Search earlier messages."""

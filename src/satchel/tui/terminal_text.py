@@ -46,8 +46,10 @@ def notice_text(part: str, text: str) -> str:
 
 def post_text(source: str, text: str) -> str:
     """A post in a line; of what the user did here, which is on the screen already, only that the model is told."""
-    is_own = source.startswith("the user's ")
-    return f"✉ {one_line(source)}: {'told with your next message' if is_own else one_line(text, 1000)}"
+    own = source.removeprefix("the user's ")
+    if own != source:
+        return f"✉ your {one_line(own)}: told with your next message"
+    return f"✉ {one_line(source)}: {one_line(text, 1000)}"
 
 
 def outcome_of(event: QuestionAnswered, *, own: str = "") -> str:

@@ -14,6 +14,8 @@ from satchel.memory.transfer.parts import ImportedFile, LeftOut, Part, stable_id
 
 _MAX_BYTES = 64 << 20  # Of a file that is a single conversation and not a list.
 _MOST_BRANCHES = 50
+_MARK = re.compile("\ue200[^\ue200\ue201]*\ue201|【[^【】]{1,80}】")
+"""What stands in an answer where ChatGPT shows a source, a picture or a card."""
 _FILE_ID = re.compile(r"file[-_][A-Za-z0-9]+")
 _Beside: TypeAlias = Mapping[str, tuple[str, Callable[[], bytes]]]
 
@@ -92,10 +94,11 @@ def _conversation(
                 yield LeftOut(reason=reason, where=f"{where} {node_id}"[:200], expected=True)
                 if not files:
                     continue
-            text = "" if reason else _text(message.get("content"))
+            metadata = message.get("metadata")
+            references = metadata.get("content_references") if isinstance(metadata, Mapping) else None
+            text = "" if reason else _with_sources(_text(message.get("content")), references)
             if text.strip() or files:
                 last = moment_of(message.get("create_time")) or last
-            metadata = message.get("metadata")
             yield transcript.episode(
                 text,
                 role=str(role),
@@ -213,3 +216,19 @@ def _text(content: object) -> str:
         elif isinstance(part, Mapping) and isinstance(part.get("text"), str):
             words.append(part["text"])
     return "\n".join(word for word in words if word.strip())
+
+
+def _with_sources(text: str, references: object) -> str:
+    """A text with links in place of the marks of its sources; a mark without one is left out."""
+    links: dict[object, list[object]] = {}
+    for one in reversed(references) if isinstance(references, list) else ():
+        if isinstance(one, Mapping) and isinstance(one.get("matched_text"), str):
+            links.setdefault(one["matched_text"], []).append(one.get("alt"))
+
+    def linked(mark: re.Match[str]) -> str:
+        # Each is used once, so that a hostile file can't make a text much longer than itself.
+        left = links.get(mark[0])
+        link = left.pop() if left else None
+        return link if isinstance(link, str) else mark[0] if mark[0].startswith("【") else ""
+
+    return _MARK.sub(linked, text)

@@ -51,7 +51,7 @@ def read(stream: BinaryIO, file: SourceFile) -> Iterator[Part]:
         last = moment_of(line.get("timestamp")) or last
         role = line.get("type")
         name = str(line.get("sessionId") or file.base.removesuffix(".jsonl"))
-        folders.setdefault(name, line.get("cwd"))
+        folders[name] = folders.get(name) or line.get("cwd")  # the first lines of a file have none
         # What the user called it; the summaries are of other conversations, too.
         titles[name] = line.get("customTitle") or titles.get(name)
         if role not in ("user", "assistant"):

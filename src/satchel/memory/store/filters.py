@@ -29,6 +29,7 @@ class Filters(TypedDict, total=False):
         discretion: Only what is held back so, or not ("open").
         sphere: Only what belongs to this part of the user's life; see `spheres`.
         named: Only what has this name in it as a whole word, in this case, or belongs to a person of this name.
+        not_by_models: Without what models said.
         unreviewed: Only facts from conversations that the user has neither kept (`Memory.keep`) nor changed.
     """
 
@@ -46,6 +47,7 @@ class Filters(TypedDict, total=False):
     discretion: Discretion | None
     sphere: str | None
     named: str | None
+    not_by_models: bool
     unreviewed: bool
 
 

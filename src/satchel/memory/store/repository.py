@@ -605,9 +605,11 @@ def _filtered(query: Select[Any], space: int, wanted: CheckedFilters) -> Select[
     if "unreviewed" in wanted:
         said = and_(memories.c.source_session.is_not(None), not_(_IS_OF_DOCUMENT))
         query = query.where(memories.c.kind == "fact", said, not_(_IS_REVIEWED))
+    # A model's answer that rests on a document or a page has the trust of that.
+    by_model = or_(memories.c.trust == "agent", memories.c.speaker == "assistant")
+    if "not_by_models" in wanted:
+        query = query.where(or_(memories.c.kind != "episode", not_(by_model)))
     if wanted.get("folded") and wanted.get("kind") != "episode":
-        # A model's answer that rests on a document or a page has the trust of that.
-        by_model = or_(memories.c.trust == "agent", memories.c.speaker == "assistant")
         said = and_(not_(by_model), not_(_is_evidence(space, wanted)))
         query = query.where(or_(memories.c.kind != "episode", said))
     return query

@@ -92,7 +92,7 @@ class Space:
             found[name] = self.aware(found.get(name))
         # Not to want what has faded filters; not to fold doesn't.
         for name, value in list(found.items()):
-            if value is None or (not value and name in ("tags", "folded", "unreviewed")):
+            if value is None or (not value and name in ("tags", "folded", "not_by_models", "unreviewed")):
                 del found[name]
             elif name in ("kind", "tier", "memory_type", "discretion"):
                 checking.CHECKS[name](value)

@@ -207,7 +207,7 @@ class _Drawing:
             "ended": frozenset(),
         }
         if turn is not None and change.item is None:
-            html = self._draw("chat_turn.html", **known)
+            html = self._draw("chat_turn.html", before=self._transcript.turns.get(turn.number - 1), **known)
             return "put", {"id": f"turn-{turn.number}", "html": html, "into": "turns"}
         assert change.item is not None
         prefix = f"turn-{turn.number}" if turn is not None else "preface"

@@ -134,11 +134,10 @@ async def _found(
             wanted["as_of"] = now
         listed = await memory.list(limit=_PAGE, offset=(number - 1) * _PAGE, facts_first=True, **wanted)
         return _Found(listed, await memory.count(**wanted))
+    wanted["not_by_models"] = True
     hits: Sequence[Hit] = await memory.search(
         query, limit=_MOST_FOUND, relevant_only=True, include_superseded=everything, **wanted
     )
-    # What models said is no memory of the user, though a search finds it.
-    hits = [hit for hit in hits if hit.memory.kind != "episode" or hit.memory.trust != "agent"]
     return _Found(hits[(number - 1) * _PAGE : number * _PAGE], len(hits), len(hits) == _MOST_FOUND)
 
 

@@ -101,14 +101,17 @@ async def _memories(satchel: Satchel, words: str) -> Sequence[ResultGroup]:
     found = [
         hit.memory
         for hit in await satchel.memory.search(
-            words, limit=4 * _MOST, relevant_only=True, clearly=True, folded=True
+            words,
+            limit=4 * _MOST,
+            relevant_only=True,
+            clearly=True,
+            folded=True,
+            not_by_models=True,  # That is found among the conversations.
         )
     ]
     # Who types words wants these; what is only near in meaning is a click further, unless there is nothing else.
     found = [one for one in found if all(word in one.content.lower() for word in wanted)] or found
     for memory in found:
-        if memory.kind == "episode" and memory.trust == "agent":
-            continue  # What models said is found among the conversations.
         file = memory.source.document.rpartition("/")[2]
         (passages if file else memories).append(
             SearchResult(

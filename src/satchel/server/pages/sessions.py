@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 from tempfile import TemporaryFile
 from typing import Annotated, Final, Literal
+from urllib.parse import quote
 
 from fastapi import APIRouter, HTTPException, Query, Request
 from starlette.background import BackgroundTask
@@ -77,7 +78,8 @@ async def export(
     store = service.satchel.sessions
     info = await store.info(id)
     media_type, suffix = _FORMS[form]
-    headers = {"content-disposition": f'attachment; filename="satchel-{info.id}.{suffix}"'}
+    name = quote(f"{(info.title or info.id)[:80]}.{suffix}", safe="")
+    headers = {"content-disposition": f"attachment; filename*=UTF-8''{name}"}
     if form == "zip":
         # Without a name, so that nothing is left of it. In the home, which is as private as what it holds.
         file = TemporaryFile(dir=service.satchel.settings.home)  # noqa: SIM115  the response closes it

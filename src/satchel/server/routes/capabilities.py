@@ -202,6 +202,6 @@ async def _messages(builds: Builds, build_id: str, after: int) -> AsyncGenerator
 async def answer(service: Serves, request: shapes.BuildAnswer) -> Response:
     """Answer a question of a build. The first answer is used."""
     answered = await service.capabilities.builds.answer(
-        request.build_id, request.question_id, request.answer, by="http"
+        request.build_id, request.question_id, request.answer, by="a program"
     )
     return JsonAnswer(message_to_json(answered))

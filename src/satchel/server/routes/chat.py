@@ -69,7 +69,7 @@ async def chat(
             await _check_known(service, session, request)
         note = ""
         if known and not request.attachments:
-            heard = await hear_line(session, request.message, by="POST /api/chat")
+            heard = await hear_line(session, request.message, by="a program")
             if not heard.is_message:
                 return service.stream(heard_events(session, heard))
             note = heard.note

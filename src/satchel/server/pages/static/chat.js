@@ -216,7 +216,12 @@ function showRunning(where = "here") {
 
 // ---- What only a script can add to a turn
 
+const shownAt = new Map();   // by question
+
 function dress(root) {
+  for (const { value } of root.querySelectorAll("[data-ask] [name=question]")) {
+    if (!shownAt.has(value)) shownAt.set(value, performance.now());
+  }
   for (const pre of root.querySelectorAll(".said pre:not([data-dressed])")) {
     pre.dataset.dressed = "";
     const bar = document.createElement("div");
@@ -465,9 +470,23 @@ composer.addEventListener("submit", async (event) => {
   if (!text && !attached.count) return;
   if (attached.isBusy) { tell(notice("A file is still being sent.")); return; }
   hideCommands();
+  if (running && answers(text)) return;
   if (running && text && !text.startsWith("/")) { wait(text); return; }
   await send(text);
 });
+
+// A plain yes or no answers what is asked for permission, once it can have been read; until then it stays in the field.
+function answers(text) {
+  const yes = /^y+(es)?$|^ok$/i.test(text);
+  if (!yes && !/^n+o?$/i.test(text)) return false;
+  const button = turns.querySelector(`[data-ask] [name=consent][value=${yes ? "once" : "no"}]`);
+  if (!button) return false;
+  if (performance.now() - shownAt.get(button.form.elements.question.value) < 500) return true;
+  message.value = "";
+  keepDraft();
+  if (!button.disabled) button.form.requestSubmit(button);
+  return true;
+}
 
 async function stop() {
   if (!session || !running) return;
@@ -621,7 +640,7 @@ dictate.attach(dictateButton, heard, (words) => {
 function readAloud(turn, pressed) {
   speak.toggle(answerOf(turn), (state, words) => {
     pressed.textContent = state === "speaking" ? "Stop reading" : "Read aloud";
-    if (state === "failed") tell(notice(`Reading aloud failed: ${words}`));
+    if (state === "failed") tell(notice(speechSynthesis.getVoices().length ? `Reading aloud failed: ${words}` : "This browser has no voice to read with."));
   });
 }
 

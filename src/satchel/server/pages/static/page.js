@@ -45,8 +45,10 @@ export async function swap(url, selector, { method = "GET", body = null, push = 
   } catch (error) {
     if (error.name !== "AbortError") announce(notice("Satchel does not answer. Is the server running?"));
   } finally {
-    old?.removeAttribute("aria-busy");
-    if (running.get(selector) === control) running.delete(selector);
+    if (running.get(selector) === control) {
+      old?.removeAttribute("aria-busy");
+      running.delete(selector);
+    }
   }
 }
 
@@ -111,6 +113,11 @@ let waiting = null;
 document.addEventListener("input", (event) => {
   const form = event.target.closest("form[data-live]");
   if (!form) return;
+  // What is there, and what is on its way, is of other words.
+  const selector = form.dataset.swap;
+  document.querySelector(selector)?.setAttribute("aria-busy", "true");
+  running.get(selector)?.abort();
+  running.delete(selector);
   clearTimeout(waiting);
   waiting = setTimeout(() => form.requestSubmit(), 250);
 });
@@ -147,9 +154,24 @@ function openSearch() {
     results.id = "everything";
     dialog.append(form, results);
     dialog.addEventListener("click", (event) => { if (event.target === dialog || event.target.closest("a")) dialog.close(); });
+    // Enter in the field opens the best result, as soon as it is there.
+    let opens = false;
+    const openBest = () => {
+      if (!opens || dialog.querySelector("#everything[aria-busy]")) return;
+      opens = false;
+      dialog.querySelector("#everything a.said")?.click();
+    };
+    document.addEventListener("swapped", openBest);
+    dialog.addEventListener("input", () => { opens = false; });
     dialog.addEventListener("keydown", (event) => {
       if (event.key === "Escape") { event.preventDefault(); dialog.close(); }  // a search field would only be emptied
+      if (event.key === "Enter" && event.target.matches("input") && !event.isComposing) {
+        event.preventDefault();
+        opens = true;
+        openBest();
+      }
       if (event.key !== "ArrowDown" && event.key !== "ArrowUp") return;
+      if (dialog.querySelector("#everything[aria-busy]")) { event.preventDefault(); return; }
       const stops = [...dialog.querySelectorAll("input, a")];
       event.preventDefault();
       stops.at((stops.indexOf(document.activeElement) + (event.key === "ArrowDown" ? 1 : -1)) % stops.length).focus();
