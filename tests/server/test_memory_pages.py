@@ -705,7 +705,7 @@ def test_names_parts_of_life_and_days_lead_to_what_speaks_of_them(tmp_path: Path
         rows = dict(
             zip(map(words_of, ways.cssselect("dt")), map(words_of, ways.cssselect("dd")), strict=True)
         )
-        assert (rows["Names"], rows["Parts of life"]) == ("Ida 2, Porto 2, Rosa 1", "leisure 1")
+        assert (rows["People and places"], rows["Parts of life"]) == ("Ida 2, Porto 2, Rosa 1", "leisure 1")
         links = {words_of(link): link.get("href") for link in ways.cssselect("a")}
         about = {"On Monday the user met Ida in Porto.", "Ida's cat sleeps in Porto."}
         assert set(listed(open_page(client, links["Ida"]))) == about
