@@ -46,7 +46,7 @@ _STATE = "satchel_state"
 _OWN_STATEMENTS = (
     "CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL PRIMARY KEY)",
     f"INSERT INTO alembic_version VALUES ('{HEAD}')",  # noqa: S608 - a constant of the program
-    # Whose memories these are, and whether a scrub is due.
+    # Whose memories these are, whether a scrub is due, and what the user agreed to.
     f"CREATE TABLE {_STATE} (name TEXT NOT NULL PRIMARY KEY, value TEXT NOT NULL)",
 )
 _LOCK = "pg_advisory_xact_lock(23164, hashtext(current_schema()))"
@@ -130,8 +130,8 @@ class PostgresDatabase(Database):
         Raises:
             StorageError: It belongs to another home, or to programs without one.
         """
-        if (known := await self.read(lambda connection: _state(connection, "home"))) is None:
-            known = await self.write(lambda connection: _state(connection, "home", otherwise=mark))
+        if (known := await self.read(lambda connection: state_of(connection, "home"))) is None:
+            known = await self.write(lambda connection: state_of(connection, "home", otherwise=mark))
         if known != mark:
             raise StorageError(
                 f"The database {self.place} is the memory of another home: what was forgotten there could come back "
@@ -143,7 +143,7 @@ class PostgresDatabase(Database):
         """Let another home have it."""
         await self.write(
             lambda connection: connection.exec_driver_sql(
-                f"DELETE FROM {_STATE} WHERE name = 'home'"  # noqa: S608 - a constant of the program
+                f"DELETE FROM {_STATE} WHERE name IN ('home', 'agreed')"  # noqa: S608 - a constant of the program
             )
         )
 
@@ -151,7 +151,7 @@ class PostgresDatabase(Database):
         """The key for hashes of forgotten words, for programs that open it without a home."""
 
         def key(connection: Connection) -> str:
-            return str(_state(connection, "key", otherwise=secrets.token_hex(32)))
+            return str(state_of(connection, "key", otherwise=secrets.token_hex(32)))
 
         return bytes.fromhex(await self.write(key))
 
@@ -260,7 +260,7 @@ class PostgresDatabase(Database):
             connection = self._connection(writes=True)
             with connection.begin():
                 if _revision(connection, self.place) == HEAD:
-                    self._scrub_due = _state(connection, "scrub") is not None
+                    self._scrub_due = state_of(connection, "scrub") is not None
                     return
             with connection.begin():
                 self._lock(connection, round(self._lock_timeout_s * 1000))
@@ -272,17 +272,17 @@ class PostgresDatabase(Database):
                     from satchel.storage.migrate import upgrade_server  # noqa: PLC0415 - Alembic takes 0.3 s of CPU
 
                     upgrade_server(connection, to=HEAD)
-                self._scrub_due = _state(connection, "scrub") is not None
+                self._scrub_due = state_of(connection, "scrub") is not None
 
     # What deleted rows leave.
 
     def note_scrub(self, connection: Connection) -> None:
         """See `Database.note_scrub`."""
-        _state(connection, "scrub", otherwise="due")
+        state_of(connection, "scrub", otherwise="due")
 
     async def expect_scrub(self) -> None:
         """See `Database.expect_scrub`."""
-        await self.write(lambda connection: _state(connection, "scrub", otherwise="due"))
+        await self.write(lambda connection: state_of(connection, "scrub", otherwise="due"))
         self._scrub_due = True
 
     @property
@@ -329,7 +329,7 @@ class PostgresDatabase(Database):
 
         def look(connection: Connection) -> tuple[str, str, int]:
             run = connection.exec_driver_sql
-            if _state(connection, "scrub") is not None:
+            if state_of(connection, "scrub") is not None:
                 warnings.append(
                     "Deleted words may still be in the server's files, because the tables could not be written anew "
                     "when they were deleted. It is done when Satchel is started again."
@@ -456,7 +456,7 @@ def _first_line(error: BaseException) -> str:
     return str(primary or str(original).strip().partition("\n")[0]).rstrip(".")
 
 
-def _state(connection: Connection, name: str, *, otherwise: str | None = None) -> Any:
+def state_of(connection: Connection, name: str, *, otherwise: str | None = None) -> Any:
     """A value of the state; if it isn't there and `otherwise` is given, that becomes it."""
     if otherwise is not None:
         connection.exec_driver_sql(
@@ -467,6 +467,15 @@ def _state(connection: Connection, name: str, *, otherwise: str | None = None) -
         f"SELECT value FROM {_STATE} WHERE name = %(name)s",  # noqa: S608
         {"name": name},
     ).scalar()
+
+
+def set_state(connection: Connection, name: str, value: str) -> None:
+    """Replace a value of the state."""
+    connection.exec_driver_sql(
+        f"INSERT INTO {_STATE} VALUES (%(name)s, %(value)s) "  # noqa: S608
+        "ON CONFLICT (name) DO UPDATE SET value = excluded.value",
+        {"name": name, "value": value},
+    )
 
 
 def _revision(connection: Connection, place: str) -> str | None:
