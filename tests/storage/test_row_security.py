@@ -148,9 +148,19 @@ async def test_every_table_of_memory_is_secured_also_after_an_upgrade(url: str) 
 
 
 @requirement("storage:postgres:rows-of-a-user")
-async def test_doctor_names_a_role_that_row_level_security_does_not_hold(server: Server, url: str) -> None:
+async def test_doctor_names_a_role_that_row_level_security_does_not_hold_where_users_share_tables(
+    server: Server, url: str
+) -> None:
+    above = url.replace("ordinary@", "satchel@")
+    for user in ("ann", "bob"):
+        async with Memory.open(url, user=user, embedder="none") as memory:
+            await memory.add("The heron nests in the reeds.")
+        if user == "ann":
+            async with Database.open(above) as database:
+                assert not (await database.doctor()).warnings
     async with Database.open(url) as database:
         assert not (await database.doctor()).warnings
-    async with Database.open(url.replace("ordinary@", "satchel@")) as database:
+    async with Database.open(above) as database:
         (warning,) = (await database.doctor()).warnings
+        assert "2 users share the tables" in warning
         assert "satchel is a superuser" in warning
