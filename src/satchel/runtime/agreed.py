@@ -20,7 +20,7 @@ from satchel.config.agreed import Agreement, read_agreement, write_agreement
 from satchel.errors import ConfigError, StorageError, StorageUnreachable
 from satchel.memory.text.hashing import KEY_FILE, WordHasher
 from satchel.storage import Database, is_server
-from satchel.tools.pins import Elsewhere
+from satchel.tools.pins import ApprovedElsewhere
 
 _NAME: Final = "agreed"
 
@@ -29,7 +29,7 @@ async def _unchanged() -> None:
     """Nobody wants to know."""
 
 
-class Agreed(Elsewhere):
+class Agreed(ApprovedElsewhere):
     """The agreement of a home; without a server, that of this machine, which only a move from a server left.
 
     Attributes:
@@ -57,11 +57,11 @@ class Agreed(Elsewhere):
         return self._known
 
     def has(self, tool: str) -> bool:
-        """See `Elsewhere.has`."""
+        """See `ApprovedElsewhere.has`."""
         return tool in self._known.tools
 
     async def add(self, tools: Collection[str]) -> None:
-        """See `Elsewhere.add`. Errors as in `change`."""
+        """See `ApprovedElsewhere.add`. Errors as in `change`."""
         if self.is_shared:
             await self.change(lambda known: replace(known, tools=known.tools | frozenset(tools)))
 

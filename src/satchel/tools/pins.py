@@ -92,7 +92,7 @@ class Pins(Generic[T]):
         )
 
 
-class Elsewhere:
+class ApprovedElsewhere:
     """What the user approved at other machines of theirs: nothing, where this is the only one."""
 
     def has(self, tool: str) -> bool:

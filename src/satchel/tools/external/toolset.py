@@ -20,7 +20,7 @@ from satchel.tools.external.discovery import Entry, Start, Status, ask, ask_all,
 from satchel.tools.external.folders import Candidate, ToolFolder, Unusable, digest_of, scan
 from satchel.tools.external.schema import ExternalDefinition, definition_from_json
 from satchel.tools.external.tool import ExternalTool
-from satchel.tools.pins import Elsewhere, Pin, PinFile, Pins, pin_key, pin_path
+from satchel.tools.pins import ApprovedElsewhere, Pin, PinFile, Pins, pin_key, pin_path
 from satchel.tools.port import Tool
 
 ScanState: TypeAlias = Literal["not_started", "in_progress", "complete", "failed"]
@@ -79,7 +79,7 @@ class ExternalTools:
         run_timeout_s: float = 30.0,
         boxes: Workspaces | None = None,
         asks_boxed: bool = False,
-        elsewhere: Elsewhere | None = None,
+        elsewhere: ApprovedElsewhere | None = None,
     ) -> None:
         """Create the toolset without scanning yet.
 
@@ -109,7 +109,7 @@ class ExternalTools:
         self._run_timeout_s = run_timeout_s
         self._boxes = boxes
         self._asks_boxed = asks_boxed
-        self._elsewhere = elsewhere or Elsewhere()
+        self._elsewhere = elsewhere or ApprovedElsewhere()
         self._found = _Found()
         self._discovering = anyio.Lock()
         self._done = anyio.Event()

@@ -24,10 +24,10 @@ Pins: TypeAlias = store.Pins[ServerDefinition]
 class PinStore:
     """The pins of all servers. Several processes may use them."""
 
-    def __init__(self, home: Path, clock: Clock, elsewhere: store.Elsewhere | None = None) -> None:
+    def __init__(self, home: Path, clock: Clock, elsewhere: store.ApprovedElsewhere | None = None) -> None:
         self._home = home
         self._clock = clock
-        self._elsewhere = elsewhere or store.Elsewhere()
+        self._elsewhere = elsewhere or store.ApprovedElsewhere()
 
     def load(self, entry: McpServerSettings) -> Pins | None:
         """The pins of a server; None if it was never contacted with this command or address.
@@ -91,7 +91,7 @@ class PinStore:
     async def tell(
         self, entry: McpServerSettings, approved: Mapping[str, store.Pin[ServerDefinition]]
     ) -> None:
-        """Let other machines know what is being approved. Errors as in `Elsewhere.add`."""
+        """Let other machines know what is being approved. Errors as in `ApprovedElsewhere.add`."""
         await self._elsewhere.add([self._key(entry, name, pin) for name, pin in approved.items()])
 
     def forget(self, entry: McpServerSettings) -> bool:

@@ -29,7 +29,7 @@ from satchel.tools.mcp.pins import Pins, PinStore
 from satchel.tools.mcp.places import Lookup, environment, filled_in, folder, program
 from satchel.tools.mcp.sampling import Sampler
 from satchel.tools.mcp.transports import http_transport, sse_transport, stdio_transport
-from satchel.tools.pins import Elsewhere
+from satchel.tools.pins import ApprovedElsewhere
 
 if TYPE_CHECKING:
     from httpx2 import Auth
@@ -80,7 +80,7 @@ class ServerHost:
     start_s: float = START_S
     sampler: Sampler | None = None
     boxes: Workspaces | None = None
-    elsewhere: Elsewhere = field(default_factory=Elsewhere)
+    elsewhere: ApprovedElsewhere = field(default_factory=ApprovedElsewhere)
     changed: Callable[[], None] = lambda: None
     limiter: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(2), init=False)
     pins: PinStore = field(init=False)
