@@ -820,6 +820,7 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(22, "storage:postgres:files", "issue 22", "What is beside a conversation on a server is there before a record names it, moves with it, and is forgotten with it."),
     built(22, "storage:postgres:backup", "issue 22", "A backup of a home holds the memories and conversations that are on a server."),
     built(22, "people:apart:routes", "issue 22 §2", "Two people of one server who try every route, header, token and protocol reach nothing of each other's."),
+    built(22, "people:apart:doors", "issue 22, must show 3", "Who has every id, hash and name of another person's things gets none of their words and changes nothing, at any route, by any tool, over MCP, and by no job."),
     built(22, "people:apart:files", "issue 22 §2", "As root, each person's programs have a user id of their own: one person's agent can't read another's home, even outside of a sandbox."),
     built(22, "people:apart:browsers", "issue 22 §2", "A browser's cookie and place lead to the home of the person who logged in, and to no other."),
     built(22, "people:passkeys", "issue 22 §2", "People add passkeys and log in with them, by a maintained library; one that was removed, a replayed answer and another's challenge let nobody in."),
