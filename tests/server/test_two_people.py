@@ -37,7 +37,6 @@ FIELDS = sorted(
     }
 )
 """The names of fields of forms and of pages' queries."""
-Request = tuple[str, str, dict[str, Any]]
 
 
 def answers(asked: Asked) -> Answer:
@@ -72,7 +71,8 @@ def fill(schema: Mapping[str, Any], value: str, known: Mapping[str, Any]) -> Any
             return schema.get("minimum", 1)
         case "boolean":
             return False
-    return value
+        case _:
+            return value
 
 
 @dataclass
@@ -92,52 +92,49 @@ class Walk:
     found: dict[str, set[str]] = field(default_factory=dict)
     broken: set[str] = field(default_factory=set)
 
-    def requests(self, method: str, path: str) -> Iterator[Request]:
+    def requests(self, method: str, path: str) -> Iterator[tuple[str, dict[str, Any]]]:
         """Each id in the path, and each in the body or the query with a conversation of one's own in the path."""
         about = self.described["paths"].get(path, {}).get(method.lower())
-        known = self.described["components"]["schemas"]
         names = re.findall(r"\{(\w+)", path)
         # A conversation of one's own helps where more than its id is named.
         takes_more = path.startswith(("/api/sessions/{", "/chat/{")) and (len(names) > 1 or method != "GET")
         for id in self.ids:
+            sent = self.sent(method, about, id)
             for place in dict.fromkeys((id, self.own if takes_more else id)):
-                at = re.sub(
-                    r"\{(\w+)[^}]*\}",
-                    lambda found, place=place, id=id: (
-                        "1" if found[1] in NUMBERS else place if found[1] == names[0] else id
-                    ),
-                    path,
-                )
-                sent: dict[str, Any] = {"params": dict.fromkeys(FIELDS, id) | {"q": "code", "page": "1"}}
-                if about is not None:
-                    parts = about.get("parameters", [])
-                    sent["params"] = {
-                        part["name"]: fill(part["schema"], id, known)
-                        for part in parts
-                        if part["in"] == "query"
-                    }
-                if method not in ("GET", "HEAD"):
-                    content = (about or {}).get("requestBody", {}).get("content", {})
-                    if "application/json" in content:
-                        schema = content["application/json"]["schema"]
-                        sent["json"] = fill(schema, id, known) | {
-                            "messages": [{"role": "user", "content": id}]
-                        }
-                    elif about is not None:
-                        sent["content"] = id.encode()
-                    else:
-                        sent |= {"data": dict.fromkeys(FIELDS, id), "params": {}}
-                yield method, at, sent
+                at = path
+                for name in names:
+                    value = "1" if name in NUMBERS else place if name == names[0] else id
+                    at = re.sub(rf"\{{{name}[^}}]*\}}", value, at)
+                yield at, sent
             if not names and method == "GET" and not sent["params"]:
                 return
+
+    def sent(self, method: str, about: Mapping[str, Any] | None, id: str) -> dict[str, Any]:
+        """The query and the body, as they are described; else all fields that any page has."""
+        if about is None:
+            fields = dict.fromkeys(FIELDS, id)
+            return {"data": fields} if method != "GET" else {"params": fields | {"q": "code", "page": "1"}}
+        known, asked = self.described["components"]["schemas"], about.get("parameters", [])
+        sent: dict[str, Any] = {
+            "params": {
+                each["name"]: fill(each["schema"], id, known) for each in asked if each["in"] == "query"
+            }
+        }
+        content = about.get("requestBody", {}).get("content", {})
+        if "application/json" in content:
+            body = fill(content["application/json"]["schema"], id, known)
+            sent["json"] = {**body, "messages": [{"role": "user", "content": id}]}
+        elif method != "GET":
+            sent["content"] = id.encode()
+        return sent
 
     def run(self, methods: set[str], *, until: Sequence[str] = ("never",)) -> None:
         """Ask every route, until these words have been found."""
         self.described = self.client.get("/openapi.json").json()
         for method, path in self.routes:
             if method in methods and not self.found.keys() >= set(until):
-                for verb, at, sent in self.requests(method, path):
-                    self.ask(f"{verb} {path}", verb, at, **sent)
+                for at, sent in self.requests(method, path):
+                    self.ask(f"{method} {path}", method, at, **sent)
 
     def ask(self, door: str, method: str, at: str, **sent: Any) -> str:
         """Send a request, and note the words of ann's that come back."""
