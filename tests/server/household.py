@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -146,12 +146,12 @@ def children_of(pid: int) -> list[int]:
 
 
 @contextmanager
-def household(**more: Any) -> Iterator[Household]:
+def household(script: Callable[[Asked], Answer] = answers, /, **more: Any) -> Iterator[Household]:
     """A home in a folder that other users may enter, with a scripted model; nobody is in it yet."""
     folder = Path(tempfile.mkdtemp(prefix="satchel-people-"))
     folder.chmod(0o755)
     try:
-        with reachable_python(folder) as python, serving(answers) as model:
+        with reachable_python(folder) as python, serving(script) as model:
             # User ids are the machine's: to remove a person ends whatever runs under theirs.
             first = (
                 1_000_000 + os.getpid() * _UIDS_OF_WORKER + next(_HOUSEHOLDS) * _UIDS_OF_ONE % _UIDS_OF_WORKER

@@ -145,6 +145,7 @@ def test_a_permission_ends_the_run_and_its_answer_continues_the_turn(client: htt
     result = next(event for event in rest if event.type == "TOOL_CALL_RESULT")
     assert "hello" in result.content
     assert texts(rest) == ["It is done."]
+    assert rest[-1].result["turn"] == 1
     late = client.post("/api/agui", json={"threadId": "p1", "runId": "x", "messages": [], "resume": [answer]})
     assert late.status_code == 404
     refused = run(client, "p2", user("Please echo hello"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import threading
@@ -9,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import anyio
 import anyio.to_thread
@@ -236,6 +238,54 @@ def test_clients_that_keep_the_history_go_on_where_something_runs_in_their_conve
         assert next_one["satchel"] | {"memories": []} == first["satchel"] | {"memories": [], "turn": 2}
         shown = client.get(f"/v1/responses/{next_one['id']}").json()
         assert shown["output"][0]["content"][0]["text"] == "I see."
+
+
+@requirement("storage:postgres:servers")
+def test_the_answer_to_an_interrupt_goes_on_with_the_run_at_the_server_that_has_it(
+    server: Server, tmp_path: Path
+) -> None:
+    def run(at: httpx2.Client, text: str, **more: Any) -> list[Any]:
+        messages = [{"id": text, "role": "user", "content": text}]
+        body = {"threadId": "t", "runId": text, "messages": messages, **more}
+        with at.stream("POST", "/api/agui", json=body) as answer:
+            assert answer.status_code == 200, answer.read()
+            return [json.loads(line[6:]) for line in answer.iter_lines() if line.startswith("data: ")]
+
+    with two_servers(server, tmp_path) as (client, other):
+        id = run(other, "Hello")[-1]["result"]["sessionId"]
+        other.post("/api/sessions", json={"session_id": id, "mode": "ask"}).raise_for_status()
+        [interrupt] = run(other, "echo heron")[-1]["outcome"]["interrupts"]
+        answer = {"interruptId": interrupt["id"], "status": "resolved", "payload": {"consent": "once"}}
+        wrong = {"threadId": "t", "runId": "w", "messages": [], "resume": [{**answer, "interruptId": "x"}]}
+        assert client.post("/api/agui", json=wrong).status_code == 404
+        events = run(client, "echo heron", resume=[answer])
+        assert [event["content"] for event in events if event["type"] == "TOOL_CALL_RESULT"][0].endswith(
+            "heron"
+        )
+        assert events[-1]["result"] == {"sessionId": id, "turn": 2, "status": "done"}
+        [asked] = run(other, "Ask me")[-1]["outcome"]["interrupts"]
+        answer = {"interruptId": asked["id"], "status": "resolved", "payload": {"text": "Bern"}}
+        assert run(client, "Ask me", resume=[answer])[-1]["result"]["turn"] == 4
+
+
+@requirement("storage:postgres:servers")
+def test_a_client_that_keeps_the_history_is_told_where_it_was_while_a_turn_runs_there(
+    server: Server, tmp_path: Path
+) -> None:
+    with two_servers(server, tmp_path) as (client, other):
+        said = [{"role": "user", "content": "Hello"}]
+        first = other.post("/v1/chat/completions", json={"messages": said}).json()
+        id = first["satchel"]["session_id"]
+        said += [first["choices"][0]["message"], {"role": "user", "content": "The owl"}]
+        with other.stream("POST", "/api/chat", json={"message": "hold it", "session_id": id}) as running:
+            assert next(events_in(running.iter_lines())).name == "start"
+            for at in (client, other):
+                answer = at.post("/v1/chat/completions", json={"messages": said})
+                about = answer.json()["satchel"]
+                assert (about["instead_of"], answer.headers["x-satchel-instead-of"]) == (id, id)
+                assert about["session_id"] not in (id, "")
+            other.post(f"/api/sessions/{id}/cancel").raise_for_status()
+        assert "instead_of" not in first["satchel"]
 
 
 _STEALS = """

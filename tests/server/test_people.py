@@ -57,58 +57,14 @@ def until(what: Any) -> None:
 
 
 @requirement("people:apart:routes", "people:apart:files")
-def test_two_people_who_try_to_reach_each_other_get_nothing(house: Household) -> None:
+def test_nothing_but_a_token_says_who_somebody_is_and_no_command_reads_anothers_files(
+    house: Household,
+) -> None:
     with house.program("ann") as ann, house.program("bob") as bob:
-        memory = ann.post("/api/memories", json={"content": f"The code is {SECRET}."}).json()
-        begun = next(one for one in chat(ann, f"Remember {SECRET}.") if one.name == "start")
-        session = begun.data["sessionId"]
+        ann.post("/api/memories", json={"content": f"The code is {SECRET}."}).raise_for_status()
         files = house.home / "users/ann/files"
         (files / "note.txt").write_text(SECRET)
         assert SECRET in ann.get("/api/memories").text
-        ids = [memory.get("id") or memory["memory"]["id"], session]
-
-        # Every route that reads, with every id that is ann's.
-        described = bob.get("/openapi.json").json()["paths"]
-        paths = [path for path, methods in described.items() if "get" in methods]
-        assert len(paths) > 30
-        asked = 0
-        for path in [
-            *paths,
-            "/",
-            "/memories",
-            "/sessions",
-            "/usage",
-            "/settings",
-            "/doctor",
-            "/memories/{id}",
-            "/sessions/{id}",
-        ]:
-            for id in ids if "{" in path else ids[:1]:
-                with bob.stream("GET", re.sub(r"\{[^}]*\}", id, path), params={"q": "code"}) as answer:
-                    assert answer.status_code != 401
-                    if "event-stream" not in answer.headers.get("content-type", ""):
-                        assert SECRET not in answer.read().decode(errors="replace").replace(f"q={SECRET}", "")
-                    asked += 1
-        assert asked > 40
-        # Nor can he change what is hers.
-        assert bob.delete(f"/api/memories/{ids[0]}").status_code == 404
-        assert bob.post(f"/api/sessions/{session}/cancel").status_code == 404
-        assert bob.get("/api/memories/search", params={"q": SECRET}).json() in ([], {"results": []})
-        hello = {
-            "protocolVersion": "2025-06-18",
-            "capabilities": {},
-            "clientInfo": {"name": "x", "version": "1"},
-        }
-        accepts = {"accept": "application/json, text/event-stream"}
-        for method, parameters in (
-            ("initialize", hello),
-            ("tools/call", {"name": "recall", "arguments": {"query": SECRET}}),
-        ):
-            call = {"jsonrpc": "2.0", "id": 1, "method": method, "params": parameters}
-            answer = bob.post("/mcp", json=call, headers=accepts)
-            assert answer.status_code < 500
-            assert SECRET not in answer.text.replace(f'"{SECRET}"', "")
-
         # No header, query, path or address says who somebody is.
         for headers in (
             {

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import socket
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import anyio
@@ -11,7 +13,7 @@ import psycopg
 import pytest
 from sqlalchemy import Connection, insert, select
 
-from satchel.errors import ConfigError, StorageError, StorageLocked, StorageTooNew
+from satchel.errors import ConfigError, StorageError, StorageLocked, StorageTooNew, StorageUnreachable
 from satchel.memory import Memory
 from satchel.memory.store.repository import among
 from satchel.memory.store.tables import spaces
@@ -159,6 +161,55 @@ async def test_what_cannot_be_used_is_refused_without_its_password(server: Serve
     assert ask(url, "SELECT count(*) FROM memories") == [(0,)]
 
 
+@contextmanager
+def refusing(code: str) -> Iterator[str]:
+    """The URL of a server that lets nobody in and says why in German."""
+    fields = (
+        "SFATAL",
+        "VFATAL",
+        f"C{code}",
+        "MDatenbank \u201eb\u201c gibt es nicht",
+        "Fx.c",
+        "L1",
+        "Rx",
+        "",
+    )
+    said = b"".join(field.encode() + b"\0" for field in fields)
+
+    def answer(listener: socket.socket) -> None:
+        with suppress(OSError):
+            while True:
+                connection, _ = listener.accept()
+                with connection:
+                    connection.recv(1024)
+                    connection.sendall(b"E" + (len(said) + 4).to_bytes(4, "big") + said)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=answer, args=(listener,))
+        thread.start()
+        try:
+            port = listener.getsockname()[1]
+            yield f"postgresql://a:hunter2@127.0.0.1:{port}/b?sslmode=disable&gssencmode=disable"
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)
+            thread.join()
+
+
+@requirement("storage:postgres:errors")
+@pytest.mark.parametrize(
+    ("code", "is_away"),
+    [("28P01", False), ("28000", False), ("3D000", False), ("42501", False)]
+    + [("57P03", True), ("53300", True)],
+)
+async def test_a_refusal_in_any_language_is_none_of_a_server_that_is_away(code: str, is_away: bool) -> None:
+    with refusing(code) as url, pytest.raises(StorageError) as raised:
+        async with Database.open(url):
+            raise AssertionError
+    assert isinstance(raised.value, StorageUnreachable) == is_away
+    assert ("refused the connection" in str(raised.value)) == (not is_away)
+    assert "hunter2" not in str(raised.value)
+
+
 @requirement("storage:postgres:errors")
 async def test_a_newer_schema_is_refused(url: str) -> None:
     async with Database.open(url):
@@ -214,7 +265,7 @@ async def test_a_transaction_that_still_sees_the_words_is_told_and_the_scrub_is_
             for begin in begins:
                 reader.execute(begin.encode())
             assert not (await memory.forget([id])).log_emptied
-            warning, _ = (await memory._space.backend.doctor()).warnings
+            (warning,) = (await memory._space.backend.doctor()).warnings
             assert "started again" in warning
         assert server.has(word)
     monkeypatch.undo()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import AsyncIterator, Sequence
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
@@ -10,9 +12,10 @@ import psycopg
 import pytest
 from sqlalchemy import Connection, Executable, Table, delete, func, insert, select, update
 
-from satchel.errors import StorageUnwritable
-from satchel.memory import Memory
+from satchel.errors import SatchelError, StorageUnwritable
+from satchel.memory import Episode, Memory
 from satchel.memory.store.tables import memories, metadata, models, spaces, tags, vectors
+from satchel.models import ScriptedModel
 from satchel.models.embedding import HashingEmbedder
 from satchel.storage import Database
 from tests.postgresql import Server, server_of
@@ -20,6 +23,7 @@ from tests.requirements import requirement
 
 pytestmark = pytest.mark.anyio
 
+NOW = datetime(2026, 11, 30, tzinfo=UTC)
 OF_NOBODY = {"embedding_models", "memory_claims"}
 """Tables that all users of a database share: names of models, and which process is at work."""
 
@@ -148,9 +152,82 @@ async def test_every_table_of_memory_is_secured_also_after_an_upgrade(url: str) 
 
 
 @requirement("storage:postgres:rows-of-a-user")
-async def test_doctor_names_a_role_that_row_level_security_does_not_hold(server: Server, url: str) -> None:
+async def test_doctor_names_a_role_that_row_level_security_does_not_hold_where_users_share_tables(
+    server: Server, url: str
+) -> None:
+    above = url.replace("ordinary@", "satchel@")
+    for user in ("ann", "bob"):
+        async with Memory.open(url, user=user, embedder="none") as memory:
+            await memory.add("The heron nests in the reeds.")
+        if user == "ann":
+            async with Database.open(above) as database:
+                assert not (await database.doctor()).warnings
     async with Database.open(url) as database:
         assert not (await database.doctor()).warnings
-    async with Database.open(url.replace("ordinary@", "satchel@")) as database:
+    async with Database.open(above) as database:
         (warning,) = (await database.doctor()).warnings
+        assert "2 users share the tables" in warning
         assert "satchel is a superuser" in warning
+
+
+async def asked_of_everything(memory: Memory, ids: Sequence[str], folder: Path) -> str:
+    """Call every public method of a memory with each of these ids, hashes and names, and return all that it says."""
+    said: list[str] = []
+    model = ScriptedModel(lambda _: "[]")
+    for name, method in inspect.getmembers(Memory, inspect.iscoroutinefunction):
+        for id in ids if not name.startswith("_") else ():
+            values = {
+                "id": id, "ids": [id], "change_id": id, "source": id, "target": ids[0], "older": id, "newer": ids[0],
+                "scope": id, "session": id, "path": id, "sources": [id], "memories": [], "episodes": [], "asked": [],
+                "passages": [(None, "", "A boat.")], "title": id, "digest": id, "written_at": NOW, "moment": NOW,
+                "content": "A boat.", "text": "# People\nBen: sails", "query": "code of the boat", "question": "the code",
+                "messages": "What is the code of the boat?", "into": memory, "where": folder / "export.jsonl",
+                "every": 1, "after_s": 0.0, "model": model,
+            }  # fmt: skip
+            parameters = [*inspect.signature(method).parameters.values()][1:]
+            wanted = [
+                each
+                for each in parameters
+                if each.default is each.empty and not each.kind.name.startswith("VAR")
+            ]
+            known = {each.name: values[each.name] for each in wanted}
+            if "ids" in (each.name for each in parameters):
+                known["ids"] = [id]
+            try:
+                said.append(str(await getattr(memory, name)(**known)))
+            except SatchelError as error:
+                said.append(str(error))
+            said += [file.read_text() for file in folder.glob("*.jsonl")]
+    return "".join([*said, str(model.requests)])
+
+
+@requirement("storage:postgres:rows-of-a-user", "people:apart:doors")
+async def test_no_method_of_memory_reaches_another_users_words_in_the_same_tables(
+    url: str, tmp_path: Path
+) -> None:
+    async with Database.open(url) as database:
+        open = partial(Memory.open, database, embedder=HashingEmbedder())
+        async with open(user="ann") as ann:
+            fact = await ann.add("The code of the boat is marzipan.", tags=["boat"])
+            await ann.edit(fact, content="The code of the boat is marzipan again.")
+            said = Episode(session="s-ann", turn=1, speaker="user", text="The code: marzipan.", said_at=NOW)
+            [turn] = await ann.add_episodes([said])
+            await ann.put_document(
+                "/ann/boat.txt", [(None, "", "marzipan")], title="b", digest="d", written_at=NOW
+            )
+            await ann.edit_page("# People\nThe code of the boat: marzipan")
+            await ann.search("boat")
+            change = (await ann.history(fact))[0].id
+        ids = [fact, turn, change, "s-ann", "/ann/boat.txt", "default"]
+
+        def rows(connection: Connection) -> dict[str, list[str]]:
+            found = {table.name: connection.execute(select(table)).all() for table in metadata.sorted_tables}
+            return {name: sorted(map(str, each)) for name, each in found.items() if name not in OF_NOBODY}
+
+        before = await database.of("ann").read(rows)
+        async with open(user="ben") as ben:
+            assert "marzipan" not in await asked_of_everything(ben, ids, tmp_path)
+        assert await database.of("ann").read(rows) == before
+        # By herself, she is told all of it.
+        async with open(user="ann") as ann:
+            assert (await asked_of_everything(ann, ids[:1], tmp_path)).count("marzipan") > 10

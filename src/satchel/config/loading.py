@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, cast
 
+from satchel.config.agreed import read_agreement
 from satchel.config.check import (
     MODEL_KEYS,
     Value,
@@ -123,6 +124,7 @@ def load(
     file = read_toml(config_path)
     if file is not None:
         found.read_file(file)
+    found.permissions = (*found.permissions, *read_agreement(home).rules)
     if content is not None and trusted and content.settings is not None:
         found.read_file(content.settings, project=project)
     found.read_environ(environ)
@@ -184,13 +186,14 @@ def _secrets(
 
 
 def own_rules(path: Path) -> tuple[PermissionRule, ...]:
-    """The permission rules in the user's own settings file as it is now; none if there is no file.
+    """The permission rules in the user's own settings file as it is now, and those that machines share.
 
     Raises:
-        ConfigError: The file is invalid.
+        ConfigError: A file is invalid.
     """
     file = read_toml(path)
-    return () if file is None else check_rules(file.tables.get("permissions", []), file.where)
+    written = () if file is None else check_rules(file.tables.get("permissions", []), file.where)
+    return (*written, *read_agreement(path.parent).rules)
 
 
 @dataclass(slots=True, kw_only=True)

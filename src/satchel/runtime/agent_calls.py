@@ -122,13 +122,14 @@ class AgentCalls:
         if problem is not None:
             return AgentCall(text=problem, is_error=True)
         # The user may have written rules since, also by answering "always" to an earlier call.
-        rules = tuple((await allowances_now(settings)).rules)
+        rules = tuple((await allowances_now(parts)).rules)
         gate = gate_for(
             replace(settings, permissions=rules),
             mode=settings.agent.mode,
             allow=allow,
             approver=approver,
             cwd=settings.home,
+            agreed=parts.agreed,
         )
         planned = PlannedCall(call_id=call_id, spec=permission, input=input, untrusted=True)
         [decision] = await gate.decide([planned])

@@ -87,7 +87,7 @@ class CapabilityParts:
 
         async def allowances() -> Allowances:
             # Rules are written and removed while the program runs.
-            return await allowances_now(parts.settings)
+            return await allowances_now(parts)
 
         async def may_call(name: str) -> None:
             if tool_name(name) in parts.settings.tools.disabled:

@@ -9,7 +9,6 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import replace
 from datetime import datetime
 from functools import partial, reduce
-from hmac import compare_digest
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Literal
@@ -64,6 +63,7 @@ class Home:
         database: None if it can't be opened.
         server: The database on a server, where other machines find conversations; None if there is none, or if it can't
             be used.
+        hasher: Has the home's key; it signs what the database keeps and nobody else may write.
         embedder: Memory's embedder, or "none". It loads nothing before it is used.
         on_forgotten: Called with the words that are being forgotten and the ids of their memories.
         on_redacted: Called with the id of each session from whose log `forget` removed words.
@@ -93,7 +93,7 @@ class Home:
         self.database = database
         self.server = server
         self.embedder = embedder
-        self._hasher = WordHasher(settings.home / KEY_FILE)
+        self.hasher = WordHasher(settings.home / KEY_FILE)
         self.on_redacted: list[Callable[[str], Awaitable[None]]] = []
         self.on_forgotten: list[Callable[[Sequence[Words], Sequence[str]], None]] = []
 
@@ -103,16 +103,7 @@ class Home:
         Raises:
             StorageUnwritable: That can't be read.
         """
-        return self._hasher.key_for(purpose)
-
-    def signed(self, text: str, *, of: str) -> str:
-        """A text with the proof that a home with this one's `forgotten.key` wrote it about something."""
-        return f"{self.shared_key(f'{of}: {text}').hex()} {text}"
-
-    def proven(self, signed: str, *, of: str) -> str:
-        """The text that was `signed`; "" if it was not, or about something else."""
-        text = signed.partition(" ")[2]
-        return text if compare_digest(self.signed(text, of=of).encode(), signed.encode()) else ""
+        return self.hasher.key_for(purpose)
 
     @classmethod
     @asynccontextmanager

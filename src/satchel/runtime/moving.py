@@ -18,6 +18,7 @@ from satchel.config.home import replace_file
 from satchel.errors import Refused, StorageError, UsageError
 from satchel.memory.text.hashing import KEY_FILE, WordHasher
 from satchel.memory.transfer.moving import clear_rows, copy_rows, count_rows, digest_rows, has_rows
+from satchel.runtime.agreed import Agreed
 from satchel.runtime.memory_work import LOCK
 from satchel.runtime.person_homes import leave_server
 from satchel.runtime.serving import HOOKS_FILE, SERVE_FILE, serving
@@ -155,6 +156,7 @@ async def migrate(settings: Settings, to: str) -> Moved:
 
         if target is local and not has_switched:
             await run_sync(leave_server, settings)
+            await Agreed(settings, server).look()
         left: list[str] = []
         await source.expect_scrub()
         await source.write(leave, durable=True)

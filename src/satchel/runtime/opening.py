@@ -111,6 +111,7 @@ class SessionOpener:
             open_folders=(journal.spill_dir,),
             boxing=parts.boxes.workspace(cwd),
             on_written=lambda rule: self.use_rules((*parts.settings.permissions, rule)),
+            agreed=parts.agreed,
         )
         if log.conversation.proposes_plan and log.conversation.question is not None:
             gate.before_plan = offered_mode(log.conversation.question.options) or "ask"

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from satchel.clock import Clock
 from satchel.config import Settings
 from satchel.loop import ToolPool
+from satchel.runtime.agreed import Agreed
 from satchel.runtime.background import Background
 from satchel.runtime.log_redactor import LogRedactor
 from satchel.runtime.notices import NoticeBoard
@@ -27,6 +28,7 @@ class Parts:
         pool: The threads in which blocking tools run.
         boxes: The sandboxes of the folders in which sessions run.
         sandboxes: Where boxes are opened, and code runs that nobody vouches for.
+        agreed: What the user agreed to for good at any machine.
         uploads: Files that wait for the message that they are attached to.
     """
 
@@ -40,6 +42,7 @@ class Parts:
     sandboxes: Sandboxes
     background: Background
     notices: NoticeBoard
+    agreed: Agreed
     uploads: Uploads
 
     def redactor(self) -> LogRedactor:

@@ -30,6 +30,7 @@ from satchel.models import ChatModel, FunctionModel, ModelFunction
 from satchel.models.embedding import OwnEmbedding, Progress
 from satchel.models.port import Embedder, options_of
 from satchel.runtime.agent_calls import AgentCalls
+from satchel.runtime.agreed import Agreed
 from satchel.runtime.background import Background
 from satchel.runtime.brokered import Brokered
 from satchel.runtime.builds import Builds
@@ -161,6 +162,7 @@ class Satchel:
             # Turns run in this group. They continue when their readers leave, and end with the group.
             async with background_tasks() as group:
                 satchel = cls._wired(home, settings, group=group, given=given)
+                await satchel.parts.agreed.look()
                 satchel.capabilities = await CapabilityParts.open(
                     satchel.parts,
                     home,
@@ -211,6 +213,7 @@ class Satchel:
         """Make the parts and connect them; nothing else does."""
         notices = home.notices
         hubs: dict[str, SessionHub] = {}
+        agreed = Agreed(settings, home.server)
         background = Background(group, report=lambda text: notices.post(Notice(part="background", text=text)))
         sandboxes = Sandboxes(settings, home.clock)
         boxes = Workspaces(
@@ -233,7 +236,7 @@ class Satchel:
             ),
             boxes=boxes,
             sandboxes=sandboxes,
-            external=external_tools(settings, home.clock, boxes=boxes),
+            external=external_tools(settings, home.clock, boxes=boxes, elsewhere=agreed),
             mcp=mcp_tools(
                 settings,
                 home.clock,
@@ -241,12 +244,15 @@ class Satchel:
                 tell=lambda text: notices.post(Notice(part="mcp", text=text)),
                 sampler=SessionSampler(lambda id: hubs.get(id)),
                 boxes=boxes,
+                elsewhere=agreed,
             ),
             background=background,
             notices=notices,
+            agreed=agreed,
             uploads=_uploads(home),
         )
         satchel = cls(parts, home, Tooling(parts, home), Distilling(parts, home), hubs)
+        agreed.on_change = satchel._use_agreed
         home.on_redacted.append(satchel._reload)
         home.on_forgotten.append(satchel._forget_words)
         return satchel
@@ -330,8 +336,16 @@ class Satchel:
         for hub in self._hubs.values():
             hub.driver.tools.gate.change(added=added, removed=removed)
 
+    async def _use_agreed(self) -> None:
+        now = self.settings
+        read = partial(load, now.environ, cwd=now.cwd, home=now.home)
+        self.use_rules((await anyio.to_thread.run_sync(read)).permissions)
+        await self.mcp.approve_agreed()
+        await self.external.look_again()
+
     async def tools(self, *, wait: bool = True) -> Registry:
         """See `Tooling.registry`."""
+        await self.parts.agreed.look()
         return await self.tooling.registry(wait=wait)
 
     async def usage(self) -> tuple[UsageRow, ...]:
@@ -671,7 +685,7 @@ class Satchel:
         return self._read_chosen(session_id, noted).get("mode") or self.settings.agent.mode
 
     def _read_chosen(self, session_id: str, noted: str) -> dict[str, str]:
-        text = self.home.proven(noted, of=f"chosen for {session_id}") if noted else ""
+        text = self.home.hasher.proven(noted, of=f"chosen for {session_id}") if noted else ""
         found: dict[str, str] = json.loads(text or "{}")
         return found
 
@@ -689,7 +703,7 @@ class Satchel:
             is_usual = not model and hub.driver.tools.gate.mode == self.settings.agent.mode
             text = "" if is_usual else json.dumps({"mode": hub.driver.tools.gate.mode, "model": model})
             # Whoever can write to the database has no conversation go on in another mode.
-            text = text and self.home.signed(text, of=f"chosen for {id}")
+            text = text and self.home.hasher.signed(text, of=f"chosen for {id}")
             if text != noted and hub.driver.has_begun:
                 await self.sessions.note_chosen(id, text)
                 self._chosen[id] = usual, text

@@ -145,12 +145,15 @@ class SessionTools:
         return self.registry
 
     async def _version_now(self) -> object:
-        """Changes when MCP servers or the catalogue of capabilities have other tools than before, or rules change.
+        """Changes when MCP servers or the catalogue of capabilities have other tools than before, or the user has
+        changed rules or approved a tool, at whichever machine.
 
         Searches leave out what a rule denies.
         """
+        await self._parts.agreed.look()
         catalogue: int | None = None
         if self._builds is not None:
             with suppress(StorageError):
                 catalogue = await self._builds.catalogue.version()
-        return self._parts.mcp.version, catalogue, self._parts.settings.permissions
+        parts = self._parts
+        return parts.mcp.version, catalogue, parts.settings.permissions, parts.agreed.known

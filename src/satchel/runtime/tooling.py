@@ -49,6 +49,7 @@ from satchel.tools.mcp import McpStatus, McpToolset
 from satchel.tools.mcp.places import fetched_from
 from satchel.tools.mcp.sampling import Sampler
 from satchel.tools.mcp.server import ServerHost
+from satchel.tools.pins import ApprovedElsewhere
 from satchel.version import __version__
 
 _MOST_DISCOVERY_S: Final = 5.0
@@ -390,6 +391,7 @@ def mcp_tools(
     tell: Callable[[str], None],
     sampler: Sampler | None = None,
     boxes: Workspaces | None = None,
+    elsewhere: ApprovedElsewhere | None = None,
 ) -> McpToolset:
     """The tools of the MCP servers that are set up; nothing is started yet."""
     host = ServerHost(
@@ -406,6 +408,7 @@ def mcp_tools(
         roots=(settings.cwd,) if settings.project_trusted else (),
         sampler=sampler,
         boxes=boxes,
+        elsewhere=elsewhere or ApprovedElsewhere(),
     )
     return McpToolset(settings.mcp_servers, host, waits=settings.agent.mode == "auto")
 
@@ -423,7 +426,13 @@ def fetching(settings: Settings) -> dict[str, tuple[str, ...]]:
     return {name: hosts for name, entry in settings.mcp_servers.items() if (hosts := fetched_from(entry))}
 
 
-def external_tools(settings: Settings, clock: Clock, *, boxes: Workspaces | None = None) -> ExternalTools:
+def external_tools(
+    settings: Settings,
+    clock: Clock,
+    *,
+    boxes: Workspaces | None = None,
+    elsewhere: ApprovedElsewhere | None = None,
+) -> ExternalTools:
     """The toolset of executables; nothing is looked at yet. `boxes` runs their boxed calls."""
     return ExternalTools(
         tool_folders(settings),
@@ -436,6 +445,7 @@ def external_tools(settings: Settings, clock: Clock, *, boxes: Workspaces | None
         schema_timeout_s=settings.tools.schema_timeout_s,
         run_timeout_s=settings.agent.tool_timeout_s,
         boxes=boxes,
+        elsewhere=elsewhere or ApprovedElsewhere(),
         asks_boxed=settings.agent.mode == "auto",
     )
 

@@ -20,7 +20,7 @@ from starlette.exceptions import HTTPException
 
 from satchel.conversation import Conversation
 from satchel.errors import NotFound, SatchelError, SessionInUse, StorageError, UsageError
-from satchel.events import Record, TurnStart
+from satchel.events import AskUser, QuestionAsked, Record, TurnStart
 from satchel.messages import Block, FileBlock, Message, TextBlock, ToolResultBlock, ToolUseBlock
 from satchel.runtime import RunningTurn, Sampling, Session
 from satchel.runtime.build_answers import hear_line
@@ -169,12 +169,19 @@ class StartedTurn:
         records: Its records, from the first one.
         after: The number of a record before its first one.
         waited: The id of its message in the line; "" if it doesn't wait.
+        goes_on: Its number, if it began before and `records` has what comes after `after` in its middle; else 0.
+        waiting: The questions that it waits for already.
+        instead_of: The id of the session that has the client's history, where the turn could not be: it went on
+            otherwise, or a turn runs in it. "" if the turn is in that, or if there is none.
     """
 
     session_id: str
     records: AsyncGenerator[Record, None]
     after: int
     waited: str = ""
+    goes_on: int = 0
+    waiting: Sequence[QuestionAsked | AskUser] = ()
+    instead_of: str = ""
 
 
 async def begin(service: Service, asked: ClientRequest) -> StartedTurn:
@@ -203,6 +210,7 @@ async def begin(service: Service, asked: ClientRequest) -> StartedTurn:
     is_repeated = before is not None and service.satchel.clock.now() - before.at < _REPEATED
     place = known.get(continued_key)
     begun = await _continued(service, asked, place, captures=not is_repeated) if place is not None else None
+    instead_of = place.session_id if place is not None and begun is None else ""
     if begun is None:
         # What is repeated of a session is found by what forgets it there only in a branch.
         branch = await _branched(service, asked, place)
@@ -229,6 +237,7 @@ async def begin(service: Service, asked: ClientRequest) -> StartedTurn:
         records=running.records(),
         after=running.after_seq,
         waited=running.waited if running.waits else "",
+        instead_of=instead_of,
     )
 
 

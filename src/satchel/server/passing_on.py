@@ -13,7 +13,7 @@ import base64
 import json
 import logging
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
@@ -24,13 +24,14 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Scope
 
 from satchel.errors import SatchelError, SessionInUse, StorageCorrupt
+from satchel.events import AskUser, BuildPosted, QuestionAsked
 from satchel.server.browser_access import as_passed_on, browser_of, place_of, replayed
-from satchel.server.client_turns import ClientRequest, StartedTurn, begin
+from satchel.server.client_turns import StartedTurn
 from satchel.server.gate import log_defect
 from satchel.server.json_answers import JsonAnswer
 from satchel.server.problems import DEFECT, PROBLEM_TYPE, problem_body
 from satchel.server.service import Service
-from satchel.server.turn_stream import begun_elsewhere, records_elsewhere
+from satchel.server.turn_stream import begun_elsewhere, records_elsewhere, written
 from satchel.sessions import PassedOn
 
 if TYPE_CHECKING:
@@ -55,6 +56,10 @@ def passed_after(scope: Scope) -> int | None:
 def is_passed_on(scope: Scope) -> bool:
     """Whether another server passed this request on, so that its answer has to be short."""
     return _PASSED in scope
+
+
+_PLACE: Final = ("session_id", "after", "waited", "goes_on", "instead_of")
+"""What another server is told of a turn that has begun here, beside its questions."""
 
 
 @dataclass(frozen=True)
@@ -91,18 +96,20 @@ class PassingOn:
             return self.service.stream(begun_elsewhere(self.service, **begun))
         return answer
 
-    async def begin(self, request: Request, asked: ClientRequest) -> StartedTurn | Response:
-        """Begin the turn of a client that keeps the history itself, at the server that has its conversation open if
-        something runs in that.
+    async def begin(
+        self, request: Request, start: Callable[[], Awaitable[StartedTurn]]
+    ) -> StartedTurn | Response:
+        """Begin the turn of a client that keeps the history itself, or go on with it, at the server that has its
+        conversation open if something runs in that. `start` does so here.
 
         Returns:
             The turn; or what the request is to be answered with, because another server passed it on, or refuses it.
 
         Raises:
-            StorageError: There is no answer; see `SessionStore.pass_on`. Others as `client_turns.begin`.
+            StorageError: There is no answer; see `SessionStore.pass_on`. Others as `start`.
         """
         try:
-            begun = await begin(self.service, asked)
+            begun = await start()
         except SessionInUse as error:
             if not error.served or is_passed_on(request.scope):
                 raise
@@ -110,15 +117,21 @@ class PassingOn:
             if answer.status_code != BEGUN:
                 return answer
             place = json.loads(bytes(answer.body))
+            asks, id, after = place.pop("waiting"), place["session_id"], place["after"]
+            there = (await self.service.elsewhere.seen([id] if asks else ())).get(id)
+            asked = there.questions if there is not None else ()
             return StartedTurn(
-                session_id=place["session_id"],
-                records=records_elsewhere(self.service, **place),
-                after=place["after"],
-                waited=place["waited"],
+                records=written(self.service.satchel, id, after)
+                if place["goes_on"]
+                else records_elsewhere(self.service, id, after, place["waited"]),
+                waiting=[one for one in asked if not isinstance(one, BuildPosted) and _id(one) in asks],
+                **place,
             )
         if is_passed_on(request.scope):
-            place = {"session_id": begun.session_id, "after": begun.after, "waited": begun.waited}
-            return JsonAnswer(place, status_code=BEGUN)
+            place = {name: getattr(begun, name) for name in _PLACE}
+            return JsonAnswer(
+                {**place, "waiting": [_id(asked) for asked in begun.waiting]}, status_code=BEGUN
+            )
         return begun
 
     async def _answer_elsewhere(self, request: Request, id: str) -> Response:
@@ -215,6 +228,10 @@ class PassingOn:
                 f"A row of the database was not written by a server of this home. {_LOOK}"
             ) from None
         return found
+
+
+def _id(asked: QuestionAsked | AskUser) -> str:
+    return asked.call_id if isinstance(asked, AskUser) else asked.id
 
 
 async def _stays() -> Message:

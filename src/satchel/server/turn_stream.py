@@ -155,7 +155,7 @@ async def _first_of(satchel: Satchel, session_id: str, after: int, waited: str) 
     """The record with which such a turn begins, once it is written, or with which its message was taken back; None if
     nobody writes it any more.
     """
-    async with aclosing(_written(satchel, session_id, after)) as records:
+    async with aclosing(written(satchel, session_id, after)) as records:
         async for record in records:
             match record.event:
                 case TurnStart(inbox=inbox) if not waited or waited in inbox:
@@ -242,7 +242,7 @@ async def logged_turn(satchel: Satchel, place: TurnPosition) -> AsyncGenerator[R
                 return
 
 
-async def _written(satchel: Satchel, id: str, after: int) -> AsyncGenerator[Record, None]:
+async def written(satchel: Satchel, id: str, after: int) -> AsyncGenerator[Record, None]:
     """The records of a session after one, as they are written, as long as somebody has it open."""
     while True:
         is_open = await satchel.sessions.writer(id) is not None

@@ -130,6 +130,7 @@ class Answering:
         )
         about = {
             "session_id": self.begun.session_id,
+            **({"instead_of": self.begun.instead_of} if self.begun.instead_of else {}),
             "turn": result.turn,
             "memories": memories_to_json(result.memory),
         }

@@ -9,6 +9,8 @@ import logging
 import math
 import re
 import secrets
+import select
+import tempfile
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -18,7 +20,9 @@ from typing import Any, TypeVar
 
 import anyio
 import psycopg
+from psycopg import pq
 from psycopg.adapt import Loader
+from psycopg.conninfo import make_conninfo
 from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError
@@ -46,7 +50,7 @@ _STATE = "satchel_state"
 _OWN_STATEMENTS = (
     "CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL PRIMARY KEY)",
     f"INSERT INTO alembic_version VALUES ('{HEAD}')",  # noqa: S608 - a constant of the program
-    # Whose memories these are, and whether a scrub is due.
+    # Whose memories these are, whether a scrub is due, and what the user agreed to.
     f"CREATE TABLE {_STATE} (name TEXT NOT NULL PRIMARY KEY, value TEXT NOT NULL)",
 )
 _LOCK = "pg_advisory_xact_lock(23164, hashtext(current_schema()))"
@@ -61,14 +65,10 @@ _SAYS_S = 3.0
 """The user is told after this."""
 _PAUSE_S = (0.05, 1.0)
 """Between two attempts: at first, and at most."""
-_LOST = ("08", "57P01", "57P02", "57P03")
-"""SQLSTATE: the connection, or the server, went away."""
-_REFUSED = re.compile(
-    "authentication failed|no password supplied|does not exist|not permitted to log in|permission denied|no pg_hba"
-)
-"""What the server says to one that it doesn't let in: the driver has no code of it. In another language than English,
-it is taken for a server that is away.
-"""
+_LOST = ("08", "57P01", "57P02", "57P03", "53300")
+"""SQLSTATE: the connection, or the server, went away, or it has too many connections."""
+_TRACED_CODE = re.compile(rb'\tErrorResponse\t S "[^"]*" V "[^"]*" C "([0-9A-Z]{5})"')
+_NEEDS_PASSWORD = "28P01"
 _WAITED = ("55P03", "57014", "40P01")
 _READ_ONLY = ("25006", "42501", "53100")
 
@@ -130,8 +130,8 @@ class PostgresDatabase(Database):
         Raises:
             StorageError: It belongs to another home, or to programs without one.
         """
-        if (known := await self.read(lambda connection: _state(connection, "home"))) is None:
-            known = await self.write(lambda connection: _state(connection, "home", otherwise=mark))
+        if (known := await self.read(lambda connection: state_of(connection, "home"))) is None:
+            known = await self.write(lambda connection: state_of(connection, "home", otherwise=mark))
         if known != mark:
             raise StorageError(
                 f"The database {self.place} is the memory of another home: what was forgotten there could come back "
@@ -143,7 +143,7 @@ class PostgresDatabase(Database):
         """Let another home have it."""
         await self.write(
             lambda connection: connection.exec_driver_sql(
-                f"DELETE FROM {_STATE} WHERE name = 'home'"  # noqa: S608 - a constant of the program
+                f"DELETE FROM {_STATE} WHERE name IN ('home', 'agreed')"  # noqa: S608 - a constant of the program
             )
         )
 
@@ -151,7 +151,7 @@ class PostgresDatabase(Database):
         """The key for hashes of forgotten words, for programs that open it without a home."""
 
         def key(connection: Connection) -> str:
-            return str(_state(connection, "key", otherwise=secrets.token_hex(32)))
+            return str(state_of(connection, "key", otherwise=secrets.token_hex(32)))
 
         return bytes.fromhex(await self.write(key))
 
@@ -260,7 +260,7 @@ class PostgresDatabase(Database):
             connection = self._connection(writes=True)
             with connection.begin():
                 if _revision(connection, self.place) == HEAD:
-                    self._scrub_due = _state(connection, "scrub") is not None
+                    self._scrub_due = state_of(connection, "scrub") is not None
                     return
             with connection.begin():
                 self._lock(connection, round(self._lock_timeout_s * 1000))
@@ -272,17 +272,17 @@ class PostgresDatabase(Database):
                     from satchel.storage.migrate import upgrade_server  # noqa: PLC0415 - Alembic takes 0.3 s of CPU
 
                     upgrade_server(connection, to=HEAD)
-                self._scrub_due = _state(connection, "scrub") is not None
+                self._scrub_due = state_of(connection, "scrub") is not None
 
     # What deleted rows leave.
 
     def note_scrub(self, connection: Connection) -> None:
         """See `Database.note_scrub`."""
-        _state(connection, "scrub", otherwise="due")
+        state_of(connection, "scrub", otherwise="due")
 
     async def expect_scrub(self) -> None:
         """See `Database.expect_scrub`."""
-        await self.write(lambda connection: _state(connection, "scrub", otherwise="due"))
+        await self.write(lambda connection: state_of(connection, "scrub", otherwise="due"))
         self._scrub_due = True
 
     @property
@@ -329,18 +329,20 @@ class PostgresDatabase(Database):
 
         def look(connection: Connection) -> tuple[str, str, int]:
             run = connection.exec_driver_sql
-            if _state(connection, "scrub") is not None:
+            if state_of(connection, "scrub") is not None:
                 warnings.append(
                     "Deleted words may still be in the server's files, because the tables could not be written anew "
                     "when they were deleted. It is done when Satchel is started again."
                 )
-            role, is_above = run(
-                "SELECT rolname, rolsuper OR rolbypassrls FROM pg_roles WHERE rolname = current_user"
+            role, is_above, users = run(
+                "SELECT rolname, rolsuper OR rolbypassrls, (SELECT count(DISTINCT user_id) FROM memory_spaces) "
+                "FROM pg_roles WHERE rolname = current_user"
             ).one()
-            if is_above:
+            if is_above and users > 1:
                 warnings.append(
-                    f"The role {role} is a superuser, or has BYPASSRLS, so row-level security doesn't hold it. Use a "
-                    "role without either; docs/guides/postgresql.md says how to make one."
+                    f"{users} users share the tables, and row-level security doesn't keep them apart: the role {role} "
+                    "is a superuser, or has BYPASSRLS. Use a role without either; docs/guides/postgresql.md says how "
+                    "to make one."
                 )
             bytes = run(
                 "SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0) FROM pg_class c "
@@ -365,23 +367,23 @@ class PostgresDatabase(Database):
 
     def _explain(self, error: BaseException) -> StorageError:
         """The typed error. What the server says of rows, which may be words of memories, is left out."""
-        code, words = _code(error), _first_line(error)
+        code, words, original = _code(error), _first_line(error), _original(error)
         if code in _WAITED:
             return StorageLocked(
                 f"Others wrote to {self.place} for too long. Try again; nothing was written."
-            )
-        if code in _READ_ONLY:
-            return StorageUnwritable(
-                f"The database {self.place} can't be written ({words}). Nothing was stored."
             )
         if _is_lost(error):
             return StorageUnreachable(
                 f"The database {self.place} can't be reached ({words}). Check that the server runs. What was not "
                 "acknowledged may have to be repeated."
             )
-        if not code and isinstance(_original(error), psycopg.OperationalError):
+        if isinstance(original, psycopg.Error) and original.pgconn is not None:
             return StorageError(
                 f"The database {self.place} refused the connection ({words}). Check its user, password and name."
+            )
+        if code in _READ_ONLY:
+            return StorageUnwritable(
+                f"The database {self.place} can't be written ({words}). Nothing was stored."
             )
         return StorageError(f"The database {self.place} refused a statement: {words}.")
 
@@ -429,8 +431,47 @@ def _engine(address: URL) -> Engine:
     def on_connect(connection: Any, _record: object) -> None:
         connection.adapters.register_loader("numeric", _Whole)
 
+    def connect(
+        _dialect: object, _record: object, args: Any, options: dict[str, Any]
+    ) -> psycopg.Connection[Any]:
+        context = options.pop("context", None)
+        try:
+            return psycopg.connect(*args, context=context, **options)
+        except psycopg.OperationalError as error:
+            error.sqlstate = error.sqlstate or _code_of_refusal(make_conninfo(*args, **options))
+            raise
+
+    event.listen(engine, "do_connect", connect)
     event.listen(engine, "connect", on_connect)
     return engine
+
+
+def _code_of_refusal(address: str) -> str | None:
+    """The SQLSTATE with which the server refuses a connection; None if it doesn't answer, or refuses no more.
+
+    The driver has only words for it, in the language of the server. A trace of the protocol has the code.
+    """
+    driver = pq.PGconn.connect_start(address.encode())
+    try:
+        with tempfile.TemporaryFile() as trace:
+            driver.trace(trace.fileno())
+            give_up_at = time.monotonic() + _CONNECT_S
+            while (state := driver.connect_poll()) in (pq.PollingStatus.READING, pq.PollingStatus.WRITING):
+                wanted = select.POLLIN if state == pq.PollingStatus.READING else select.POLLOUT
+                waiting = select.poll()
+                waiting.register(driver.socket, wanted)
+                if not waiting.poll(max(0.0, give_up_at - time.monotonic()) * 1000):
+                    return None
+            driver.untrace()
+            trace.seek(0)
+            found = _TRACED_CODE.findall(trace.read())
+        if state == pq.PollingStatus.OK:
+            return None
+        return found[-1].decode() if found else _NEEDS_PASSWORD if driver.needs_password else None
+    except psycopg.Error:  # only Linux has traces
+        return None
+    finally:
+        driver.finish()
 
 
 def _original(error: BaseException) -> BaseException | None:
@@ -445,8 +486,7 @@ def _is_lost(error: BaseException) -> bool:
     if code := _code(error):
         return code.startswith(_LOST)
     # A connection that was cut, or never made, has no code of the server's.
-    original = _original(error)
-    return isinstance(original, psycopg.OperationalError) and not _REFUSED.search(str(original))
+    return isinstance(_original(error), psycopg.OperationalError)
 
 
 def _first_line(error: BaseException) -> str:
@@ -456,7 +496,7 @@ def _first_line(error: BaseException) -> str:
     return str(primary or str(original).strip().partition("\n")[0]).rstrip(".")
 
 
-def _state(connection: Connection, name: str, *, otherwise: str | None = None) -> Any:
+def state_of(connection: Connection, name: str, *, otherwise: str | None = None) -> Any:
     """A value of the state; if it isn't there and `otherwise` is given, that becomes it."""
     if otherwise is not None:
         connection.exec_driver_sql(
@@ -467,6 +507,15 @@ def _state(connection: Connection, name: str, *, otherwise: str | None = None) -
         f"SELECT value FROM {_STATE} WHERE name = %(name)s",  # noqa: S608
         {"name": name},
     ).scalar()
+
+
+def set_state(connection: Connection, name: str, value: str) -> None:
+    """Replace a value of the state."""
+    connection.exec_driver_sql(
+        f"INSERT INTO {_STATE} VALUES (%(name)s, %(value)s) "  # noqa: S608
+        "ON CONFLICT (name) DO UPDATE SET value = excluded.value",
+        {"name": name, "value": value},
+    )
 
 
 def _revision(connection: Connection, place: str) -> str | None:

@@ -257,6 +257,7 @@ class ModeGate:
         on_always: Callable[[Rule], Awaitable[None]] | None = None,
         boxing: Boxing | None = None,
         before_plan: Mode = "ask",
+        look: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         """Make the gate of one session.
 
@@ -270,6 +271,7 @@ class ModeGate:
             on_always: Writes a rule down; None where that can't be done.
             boxing: Where boxed calls run; None where there is no sandbox.
             before_plan: See the class; only counts where `mode` is `plan`.
+            look: Called before each decision, to `change` the rules if others have.
         """
         self.before_plan: Mode = before_plan
         self.mode = mode
@@ -280,6 +282,7 @@ class ModeGate:
         self._roots = [Path(os.path.realpath(cwd))]
         self._on_always = on_always
         self._boxing = boxing
+        self._look = look
         self._asking = anyio.Lock()
         self._paths: dict[str, str] = {}
         self._learn_paths(self._rules)
@@ -313,6 +316,8 @@ class ModeGate:
         """See `Gate`. What has to be asked is asked in one batch; two rounds are asked one after the
         other.
         """
+        if self._look is not None:
+            await self._look()
         await self._learn_what_lacks(calls)
         await self._offer_programs(calls)
 

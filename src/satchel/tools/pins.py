@@ -92,6 +92,27 @@ class Pins(Generic[T]):
         )
 
 
+class ApprovedElsewhere:
+    """What the user approved at other machines of theirs: nothing, where this is the only one."""
+
+    def has(self, tool: str) -> bool:
+        """Whether the content that a key stands for was approved anywhere. `pin_key` makes such keys."""
+        del tool
+        return False
+
+    async def add(self, tools: Collection[str]) -> None:
+        """Let the other machines know of an approval.
+
+        Raises:
+            StorageError, ConfigError: They can't be told.
+        """
+
+
+def pin_key(path: Path, name: str, sha256: str) -> str:
+    """What stands for one version of a tool of the source with this file, at every machine."""
+    return f"{path.stem}/{name}/{sha256}"
+
+
 def pin_path(home: Path, kind: SourceKind, name: str = "", *, identity: str = "") -> Path:
     """The file of one source.
 

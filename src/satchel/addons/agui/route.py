@@ -22,7 +22,7 @@ from satchel.errors import NotFound
 from satchel.events import AskUser, QuestionAsked
 from satchel.runtime import RunningTurn, Session
 from satchel.runtime.pictures import content_of
-from satchel.server.client_turns import session_of_thread
+from satchel.server.client_turns import StartedTurn, begin, session_of_thread
 from satchel.server.passing_on import passing_on_of
 from satchel.server.service import Serves, Service
 from satchel.server.streams import EVENT_STREAM, EventStream
@@ -49,9 +49,12 @@ async def run(service: Serves, request: RunAgentInput, sent: Request) -> Respons
     """
     if service.stopping.has_begun:
         raise HTTPException(503, "The server is stopping.")
-    if request.resume:
-        return await _resumed(service, request, request.resume)
-    begun = await passing_on_of(sent).begin(sent, asked_of(request))
+    start = (
+        partial(_resumed, service, request, request.resume)
+        if request.resume
+        else partial(begin, service, asked_of(request))
+    )
+    begun = await passing_on_of(sent).begin(sent, start)
     if isinstance(begun, Response):
         return begun
     events = run_events(
@@ -59,32 +62,31 @@ async def run(service: Serves, request: RunAgentInput, sent: Request) -> Respons
         request=request,
         session_id=begun.session_id,
         read_file=partial(content_of, service.satchel.sessions, begun.session_id),
+        goes_on=begun.goes_on,
+        waiting=begun.waiting,
     )
     return service.stream(events, resumes=False)
 
 
-async def _resumed(service: Service, request: RunAgentInput, entries: Sequence[ResumeEntry]) -> Response:
+async def _resumed(service: Service, request: RunAgentInput, entries: Sequence[ResumeEntry]) -> StartedTurn:
     session_id = await session_of_thread(service, NAMESPACE, request.threadId)
     async with service.sessions.used(session_id, interactive=True) as session:
-        running = None
-        after: int | None = session.last_seq
+        running, after = None, session.last_seq
         for entry in entries:
             begun = await _answer(session, entry)
             if begun is not None:
-                running, after = begun, None
+                running = begun
                 service.sessions.follow_turn(session, begun, interactive=True)
-        running = running or session.running
+        is_new, running = running is not None, running or session.running
         if running is None:
             raise NotFound(f"No run of thread {request.threadId!r} waits for an answer.")
-        waiting = session.open_questions
-    events = run_events(
-        running.records(after),
-        request=request,
-        session_id=session_id,
-        read_file=partial(content_of, service.satchel.sessions, session_id),
-        waiting=waiting,
-    )
-    return service.stream(events, resumes=False)
+        return StartedTurn(
+            session_id=session_id,
+            records=running.records(None if is_new else after),
+            after=running.after_seq if is_new else after,
+            goes_on=0 if is_new else running.number,
+            waiting=session.open_questions,
+        )
 
 
 async def _answer(session: Session, entry: ResumeEntry) -> RunningTurn | None:

@@ -255,6 +255,7 @@ async def run_events(
     request: RunAgentInput,
     session_id: str,
     read_file: Callable[[FileBlock], Awaitable[bytes]],
+    goes_on: int = 0,
     waiting: Sequence[Question] = (),
 ) -> AsyncGenerator[DataEvent, None]:
     """A turn, or the rest of one, as a run. The run ends when the turn asks a question; the turn keeps waiting.
@@ -264,10 +265,12 @@ async def run_events(
         request: Names the thread and the run.
         session_id: The session.
         read_file: Reads the pictures of results.
+        goes_on: The number of the turn, if it began before `records`.
         waiting: Questions that are open already: the run ends with them at once.
     """
     head = {"threadId": request.threadId, "runId": request.runId}
-    run = _Run(head, session_id, min(_MOST_PICTURES, _MOST_IN_THREAD - _sent_back(request)))
+    room = min(_MOST_PICTURES, _MOST_IN_THREAD - _sent_back(request))
+    run = _Run(head, session_id, room, turn=goes_on)
     yield run.event("RUN_STARTED", **head, protocolVersion=_VERSION)
     if waiting:
         yield run.finished(interrupts=waiting)

@@ -169,12 +169,13 @@ def drop_sources(
     """Remove all that comes from some sources and what rests on it alone. Words elsewhere stay: the document that takes
     their place repeats most of them. Without a hasher, none of it is refused if it comes back.
     """
-    if not sources:
-        return
     query = select(memories.c.id).where(
         memories.c.space_id == space, memories.c.source_session.in_(among(sources))
     )
-    going = _Going(connection, space, connection.execute(query).scalars().all())
+    found = connection.execute(query).scalars().all() if sources else ()
+    if not found:
+        return
+    going = _Going(connection, space, found)
     changed = count_up(connection, space)
     _reopen(connection, space, going.rows, at)
     _delete(connection, space, going, at=at, changed=changed, hasher=hasher)

@@ -52,6 +52,15 @@ class WordHasher:
         """Another key, of 32 bytes, for all who have this one."""
         return bytes.fromhex(self._mac("derived", purpose))
 
+    def signed(self, text: str, *, of: str) -> str:
+        """A text with the proof that somebody with this key wrote it about something."""
+        return f"{self.key_for(f'{of}: {text}').hex()} {text}"
+
+    def proven(self, signed: str, *, of: str) -> str:
+        """The text that was `signed`; "" if it was not, or about something else."""
+        text = signed.partition(" ")[2]
+        return text if hmac.compare_digest(self.signed(text, of=of).encode(), signed.encode()) else ""
+
     def _mac(self, purpose: str, text: str) -> str:
         return hmac.new(self._key, f"{purpose}\0{text}".encode(), hashlib.sha256).hexdigest()
 

@@ -9,10 +9,10 @@ import anyio.to_thread
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from satchel.config import PermissionRule, RuleAction, own_rules, remove_permission, rule_options
+from satchel.config import PermissionRule, RuleAction, own_rules, rule_options
 from satchel.errors import ConfigError, UsageError
 from satchel.runtime.rule_sentences import sentence
-from satchel.runtime.rules import read_rule, write_rule
+from satchel.runtime.rules import read_rule, remove_rule, write_rule
 from satchel.server.pages.kept import kept_of
 from satchel.server.pages.queries import FieldReader, part_of
 from satchel.server.pages.rendering import Saying, form_of
@@ -37,6 +37,7 @@ async def rules(request: Request, service: Serves) -> Response:
 async def _page(
     request: Request, service: Service, *, given: Mapping[str, str] | None = None, problem: str = ""
 ) -> Response:
+    await service.satchel.parts.agreed.look()
     running, trouble = service.satchel.settings, ""
     own: tuple[PermissionRule, ...] = ()
     try:
@@ -87,12 +88,12 @@ def _said(text: str) -> str:
 
 @router.post("/settings/permissions")
 async def add(request: Request, service: Serves) -> Response:
-    """Add a rule to the settings file."""
+    """Add a rule."""
     form = await form_of(request)
     action, tool = form.get("action"), form.get("tool")
     try:
         rule = _rule(action, tool)
-        await write_rule(service.satchel.settings, rule)
+        await write_rule(service.satchel.settings, rule, service.satchel.parts.agreed)
         service.satchel.use_rules((await settings_now(service.satchel.settings)).permissions)
     except (ConfigError, UsageError) as error:
         return await _page(request, service, given={"action": action, "tool": tool}, problem=str(error))
@@ -106,10 +107,10 @@ async def add(request: Request, service: Serves) -> Response:
 
 @router.post("/settings/permissions/remove")
 async def remove(request: Request, service: Serves) -> Response:
-    """Remove a rule from the settings file."""
+    """Remove a rule."""
     form = await form_of(request)
     rule = _rule(form.get("action"), form.get("tool"))
-    await anyio.to_thread.run_sync(remove_permission, service.satchel.settings.config_path, rule)
+    await remove_rule(service.satchel.settings, rule, service.satchel.parts.agreed)
     service.satchel.use_rules((await settings_now(service.satchel.settings)).permissions)
     undo = {"action": rule.action, "tool": rule.text}
     return see_other(

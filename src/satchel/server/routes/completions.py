@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated, TypeAlias
 
 from fastapi import Header, Request
@@ -9,7 +10,7 @@ from starlette.responses import Response
 
 from satchel.errors import ConfigError, NotFound
 from satchel.server import responses
-from satchel.server.client_turns import ClientRequest, StartedTurn, drop_response
+from satchel.server.client_turns import ClientRequest, StartedTurn, begin, drop_response
 from satchel.server.completions import (
     ChatCompletion,
     CompletionRequest,
@@ -58,7 +59,7 @@ async def complete(
     begun = await _begun(service, sent, asked)
     if isinstance(begun, Response):
         return begun
-    headers = {"x-satchel-session": begun.session_id} if asked.is_kept else {}
+    headers = _headers(asked, begun)
     if not request.stream:
         answer = await completion(service, asked, begun, model=request.model)
         return JsonAnswer(answer, headers=headers)
@@ -85,7 +86,7 @@ async def respond(
     begun = await _begun(service, sent, asked)
     if isinstance(begun, Response):
         return begun
-    headers = {"x-satchel-session": begun.session_id} if asked.is_kept else {}
+    headers = _headers(asked, begun)
     if not request.stream:
         return JsonAnswer(await responses.response(service, asked, begun, request), headers=headers)
     events = responses.events(service, asked, begun, request)
@@ -120,9 +121,14 @@ async def _begun(service: Service, sent: Request, asked: ClientRequest) -> Start
     service.check_running()
     try:
         await check_options(service, asked)
-        return await passing_on_of(sent).begin(sent, asked)
+        return await passing_on_of(sent).begin(sent, partial(begin, service, asked))
     except (ConfigError, NotFound) as error:
         raise V1Failure(404, str(error), param="model", code="model_not_found") from error
+
+
+def _headers(asked: ClientRequest, begun: StartedTurn) -> dict[str, str]:
+    named = {"x-satchel-session": begun.session_id, "x-satchel-instead-of": begun.instead_of}
+    return {name: id for name, id in named.items() if id and asked.is_kept}
 
 
 def _is_retry(count: str | None) -> bool:

@@ -20,7 +20,7 @@ from satchel.tools.external.discovery import Entry, Start, Status, ask, ask_all,
 from satchel.tools.external.folders import Candidate, ToolFolder, Unusable, digest_of, scan
 from satchel.tools.external.schema import ExternalDefinition, definition_from_json
 from satchel.tools.external.tool import ExternalTool
-from satchel.tools.pins import Pin, PinFile, Pins, pin_path
+from satchel.tools.pins import ApprovedElsewhere, Pin, PinFile, Pins, pin_key, pin_path
 from satchel.tools.port import Tool
 
 ScanState: TypeAlias = Literal["not_started", "in_progress", "complete", "failed"]
@@ -79,6 +79,7 @@ class ExternalTools:
         run_timeout_s: float = 30.0,
         boxes: Workspaces | None = None,
         asks_boxed: bool = False,
+        elsewhere: ApprovedElsewhere | None = None,
     ) -> None:
         """Create the toolset without scanning yet.
 
@@ -94,6 +95,7 @@ class ExternalTools:
             run_timeout_s: The time limit of a call.
             boxes: Where boxed calls run; None if none do.
             asks_boxed: `--schema` runs in a sandbox too, if there is one.
+            elsewhere: What the user approved at other machines; None if this is the only one.
         """
         self._folders = tuple(folders)
         self._home = home
@@ -107,6 +109,7 @@ class ExternalTools:
         self._run_timeout_s = run_timeout_s
         self._boxes = boxes
         self._asks_boxed = asks_boxed
+        self._elsewhere = elsewhere or ApprovedElsewhere()
         self._found = _Found()
         self._discovering = anyio.Lock()
         self._done = anyio.Event()
@@ -171,6 +174,12 @@ class ExternalTools:
         async with self._discovering:
             await self._discover(asks_failed=True)
 
+    async def look_again(self) -> None:
+        """Offer what the user has approved at another machine meanwhile."""
+        async with self._discovering:
+            if self._done.is_set():
+                await self._discover(asks_failed=False)
+
     async def approve(self, name: str) -> ApprovalRecord:
         """Approve the current content of a file, so that it may be run. `name` is the tool's, or its file's name or
         path.
@@ -178,7 +187,7 @@ class ExternalTools:
         Raises:
             NotFound: There is no such tool.
             UsageError: It gives no schema; the message says why.
-            StorageError: The approval can't be saved.
+            StorageError, ConfigError: The approval can't be saved.
         """
         async with self._discovering:
             candidate, before = await _in_thread(self._find, name)
@@ -197,6 +206,8 @@ class ExternalTools:
                 why = answer or f"--schema did not answer within {self._schema_timeout_s:g} s."
                 raise UsageError(f"{candidate.path} can't be approved: {why}")
             await _in_thread(_check_same, candidate, digest)
+        await self._elsewhere.add([self._key(candidate, digest)])
+        async with self._discovering:
             pin = Pin(sha256=digest, shown=answer, approved_at=self._clock.now().isoformat())
             await _in_thread(self._pin, {str(candidate.path): pin}, False)
             await self._discover(asks_failed=False)
@@ -290,8 +301,11 @@ class ExternalTools:
             if isinstance(one, Candidate)
             and (before := approvals.get(str(one.path))) is not None
             and before.sha256 != digests[one.path]
-            # The user saw the new content when they trusted the project again.
-            and one.folder.accepts(one.path, digests[one.path])
+            # The user saw the new content when they trusted the project again, or at another machine.
+            and (
+                one.folder.accepts(one.path, digests[one.path])
+                or self._elsewhere.has(self._key(one, digests[one.path]))
+            )
         }
         if accepted:
             self._pin(accepted, False)
@@ -423,6 +437,9 @@ class ExternalTools:
             )
         )
         return entry("available", reason)
+
+    def _key(self, candidate: Candidate, digest: str) -> str:
+        return pin_key(self._pins.path, candidate.path.name, digest)
 
     def _find(self, name: str) -> tuple[Candidate, Pin[ExternalDefinition] | None]:
         """The file that a name means. If several have the name, one that needs approval is preferred."""

@@ -7,7 +7,7 @@ wait until the user has seen and approved them. Until then they are not offered.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -24,9 +24,10 @@ Pins: TypeAlias = store.Pins[McpDefinition]
 class PinStore:
     """The pins of all servers. Several processes may use them."""
 
-    def __init__(self, home: Path, clock: Clock) -> None:
+    def __init__(self, home: Path, clock: Clock, elsewhere: store.ApprovedElsewhere | None = None) -> None:
         self._home = home
         self._clock = clock
+        self._elsewhere = elsewhere or store.ApprovedElsewhere()
 
     def load(self, entry: McpServerSettings) -> Pins | None:
         """The pins of a server; None if it was never contacted with this command or address.
@@ -44,7 +45,11 @@ class PinStore:
             approved = {name: replace(pin, sha256=pin.shown.sha256) for name, pin in known.approved.items()}
             known = replace(known, approved=approved)
         # That there are resources or prompts tells a model nothing that could mislead it.
-        accepted = found if known is None or entry.accept_changes else (RESOURCES, PROMPTS)
+        accepted = (
+            found
+            if known is None or entry.accept_changes
+            else (RESOURCES, PROMPTS, *self._agreed(entry, found))
+        )
         return (known or Pins()).listing(found, accepted=accepted, at=self._clock.now().isoformat())
 
     def learn(self, entry: McpServerSettings, listed: Iterable[McpDefinition]) -> Pins:
@@ -66,18 +71,37 @@ class PinStore:
         at = self._clock.now().isoformat()
         return self._file(entry).change(lambda known: (known or Pins()).approving(names, at=at))
 
+    def approve_agreed(self, entry: McpServerSettings) -> Pins:
+        """Approve what waits and was approved at another machine. Errors as in `approve`."""
+        at = self._clock.now().isoformat()
+
+        def edit(known: Pins | None) -> Pins:
+            known = known or Pins()
+            return known.approving(self._agreed(entry, known.waiting), at=at)
+
+        return self._file(entry).change(edit)
+
+    def _agreed(self, entry: McpServerSettings, found: Mapping[str, store.Pin[McpDefinition]]) -> list[str]:
+        return [name for name, pin in found.items() if self._elsewhere.has(self._key(entry, name, pin))]
+
+    async def tell(self, entry: McpServerSettings, approved: Mapping[str, store.Pin[McpDefinition]]) -> None:
+        """Let other machines know what is being approved. Errors as in `ApprovedElsewhere.add`."""
+        await self._elsewhere.add([self._key(entry, name, pin) for name, pin in approved.items()])
+
     def forget(self, entry: McpServerSettings) -> bool:
         """Delete the pins of a server, so that the next contact is the first. Returns whether there were any."""
         return self._file(entry).forget()
 
-    def _file(self, entry: McpServerSettings) -> store.PinFile[McpDefinition]:
+    def _path(self, entry: McpServerSettings) -> Path:
         # An entry with another program or address is another server.
         identity = json.dumps([entry.command, entry.args, entry.cwd, entry.url, str(entry.base or "")])
-        return store.PinFile(
-            store.pin_path(self._home, "mcp", entry.name, identity=identity),
-            read=_definition,
-            write=McpDefinition.to_json,
-        )
+        return store.pin_path(self._home, "mcp", entry.name, identity=identity)
+
+    def _key(self, entry: McpServerSettings, name: str, pin: store.Pin[McpDefinition]) -> str:
+        return store.pin_key(self._path(entry), name, pin.sha256)
+
+    def _file(self, entry: McpServerSettings) -> store.PinFile[McpDefinition]:
+        return store.PinFile(self._path(entry), read=_definition, write=McpDefinition.to_json)
 
 
 def _definition(value: Any) -> McpDefinition | None:

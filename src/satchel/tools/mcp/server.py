@@ -29,6 +29,7 @@ from satchel.tools.mcp.pins import Pins, PinStore
 from satchel.tools.mcp.places import Lookup, environment, filled_in, folder, program
 from satchel.tools.mcp.sampling import Sampler
 from satchel.tools.mcp.transports import http_transport, sse_transport, stdio_transport
+from satchel.tools.pins import ApprovedElsewhere
 
 if TYPE_CHECKING:
     from httpx2 import Auth
@@ -62,6 +63,7 @@ class ServerHost:
         roots: The folders that servers may know of: the workspace if it is trusted, else none.
         sampler: Answers servers' sampling requests with a session's model; without one, they are refused.
         boxes: Where servers run that calls of mode `auto` start; None if none do.
+        elsewhere: What the user approved at other machines.
         changed: Called when the offered tools have changed.
     """
 
@@ -78,6 +80,7 @@ class ServerHost:
     start_s: float = START_S
     sampler: Sampler | None = None
     boxes: Workspaces | None = None
+    elsewhere: ApprovedElsewhere = field(default_factory=ApprovedElsewhere)
     changed: Callable[[], None] = lambda: None
     limiter: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(2), init=False)
     pins: PinStore = field(init=False)
@@ -85,7 +88,8 @@ class ServerHost:
 
     def __post_init__(self) -> None:
         """Take the stores of the home; nothing is read."""
-        self.pins, self.logins = PinStore(self.home, self.clock), LoginStore(self.home)
+        self.pins = PinStore(self.home, self.clock, self.elsewhere)
+        self.logins = LoginStore(self.home)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -259,17 +259,26 @@ class McpToolset:
 
         Raises:
             NotFound: Nothing of that name waits.
-            StorageUnwritable: It could not be saved; nothing changed.
+            StorageError, ConfigError: It could not be saved; nothing changed.
         """
         found = self.withheld(pattern)
         if not found:
             raise NotFound(f"Nothing of an MCP server that matches {pattern!r} is waiting for approval.")
         for server in tuple(self._servers.values()):
             names = [tool.now.name for tool in _withheld(server) if tool in found]
-            if names:
+            if names and server.pins is not None:
+                approved = {name: pin for name, pin in server.pins.waiting.items() if name in names}
+                await self._host.pins.tell(server.entry, approved)
                 approve = partial(self._host.pins.approve, server.entry, names)
                 server.use(await anyio.to_thread.run_sync(approve, limiter=self._host.limiter))
         return found
+
+    async def approve_agreed(self) -> None:
+        """Approve what waits here and was approved at another machine."""
+        for server in tuple(self._servers.values()):
+            if server.pins is not None and server.pins.waiting:
+                approve = partial(self._host.pins.approve_agreed, server.entry)
+                server.use(await anyio.to_thread.run_sync(approve, limiter=self._host.limiter))
 
     async def aclose(self) -> None:
         """Stop every server."""
