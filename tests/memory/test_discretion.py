@@ -301,6 +301,9 @@ async def test_a_guest_is_told_nothing_of_no_sphere_and_what_a_guest_says_is_not
     [
         ("Moi c'est Bénédicte, tt le monde dit Béné.", "User: tient Chez Béné", "Salut c'est Béné !", False),
         ("My name is Bridget but everyone calls me Bee.", "User: runs Bee & Sons", "Hi, it's Bee!", False),
+        ("Good morning.", "User: Bénédicte, dite Béné, 46 ans", "Salut c'est Béné !", False),
+        ("Good morning.", "User: Jörn, Frau Heike, 67", "Heike hier, was ist?", True),
+        ("Je m'appelle Béné.", "Friterie Chez Béné: fermée lundi", "Salut c'est Béné !", False),
         ("Renzo here, Trieste.", "Furlan: boss of Renzo", "Renzo here. What is on?", False),
         ("Kevin, mais on dit Castor, bosse ici.", "User: doit 5 € à Castor", "Salut c'est Castor !", True),
         ("Renzo here, Trieste.", "Renzo (brother): rows", "Renzo here. What is on?", True),

@@ -158,11 +158,12 @@ def named_in(name: str, content: str) -> Whose:
     subject, colon, rest = content.replace("\uff1a", ":").partition(":")
     words = [word for word in _WORD.findall(_plain(subject)) if word != "the"]
     if words[:1] == ["user"]:
-        if name in _called(rest):
+        if name in _called(rest) or name in _nicknames(rest):
             return "own"
         if not colon:
             return ""
-    if (colon and name in _called(subject)) or is_kin(name, content):
+    # "Friterie Chez Béné: closed on Mondays" is about no Béné.
+    if (colon and name in _called(subject)[:2]) or is_kin(name, content):
         return "other"
     # "Choir: every Friday" is about nobody, but "June (wife): seasick" is.
     return "named" if name in _names(content) - _calendar() else ""
@@ -173,6 +174,14 @@ def _called(text: str) -> list[str]:
     words = _WORD.findall(_CLAUSE.split(text, maxsplit=1)[0])
     is_name = len(words) <= _NAME_WORDS and all(one[0].isalpha() and not one[0].islower() for one in words)
     return [_plain(one) for one in words] if is_name else []
+
+
+def _nicknames(text: str) -> set[str]:
+    """What somebody whose name stands first is called as well ("Bridget, called Bee"): no name of theirs' own."""
+    name, *others = _CLAUSE.split(text)
+    if not _called(name) or not others or len(_WORD.findall(others[0])) > _NAME_WORDS:
+        return set()
+    return {one for one in _names(others[0]) if not is_kin(one, text)}
 
 
 def is_kin(name: str, said: str) -> bool:
