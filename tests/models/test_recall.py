@@ -59,6 +59,29 @@ async def test_where_nothing_could_be_looked_up_it_says_that() -> None:
         assert await answer(told(HOW_TO_ADD_A_MODEL), asked) == "Memory is not available now."
 
 
+async def test_a_statement_is_acknowledged_and_not_answered() -> None:
+    assert (
+        await answer(told(HOW_TO_ADD_A_MODEL), user("My sister Mara is allergic to shellfish.")) == "Noted."
+    )
+    related = await answer(told(HOW_TO_ADD_A_MODEL), remembering("Mara comes on Sunday."))
+    assert related == f"Noted. It brings back:\n{LINE}\n{OTHER}"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "who is Mara",
+        "Tell me about Mara",
+        "And Mara?",
+        'What did she say: "no"',
+        "Was weißt du über Mara",
+        "¿Qué come Mara?",
+    ],
+)
+async def test_questions_are_known_with_and_without_their_mark(text: str) -> None:
+    assert (await answer(told(HOW_TO_ADD_A_MODEL), remembering(text))).startswith("This is what I remember:")
+
+
 async def test_only_the_newest_message_is_read() -> None:
     history = (remembering("Who is Mara?"), told(HOW_TO_ADD_A_MODEL), user("Who is Ann?"))
     assert await answer(*history) == "I remember nothing that fits."

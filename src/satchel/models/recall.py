@@ -16,6 +16,17 @@ HOW_TO_ADD_A_MODEL: Final = (
 )
 
 _NOTHING: Final = "I remember nothing that fits."
+_NOTED: Final = "Noted."
+
+# Words that begin a question or a request to look something up, in the most common languages.
+_ASKS: Final = re.compile(
+    r"^\W*(?:who|whom|whose|what|when|where|which|why|how|do|does|did|is|are|was|were|am|can|could|will|would|shall|should"
+    r"|have|has|had|may|tell|show|list|find|search|recall|remind|remember when|give|look up"
+    r"|wer|wen|wem|wessen|was|wann|wo|wohin|woher|welche[rsmn]?|warum|wieso|wie|hat|habe|hast|ist|sind|kann|kannst|weißt|zeig"
+    r"|qui|que|quoi|quand|où|quel(?:le)?s?|pourquoi|comment|est-ce|combien"
+    r"|quién|qué|cuándo|dónde|cuál(?:es)?|por qué|cómo|cuánto)\b",
+    re.IGNORECASE,
+)
 
 
 class RecallModel:
@@ -57,13 +68,15 @@ class RecallModel:
 def _answer(messages: Sequence[Message]) -> str:
     newest = messages[-1] if messages else Message(role="user", blocks=())
     memories = _memories(newest)
+    is_question = _is_question(newest.text)
     if memories:
-        parts = ["This is what I remember:\n" + "\n".join(memories)]
+        opening = "This is what I remember:" if is_question else f"{_NOTED} It brings back:"
+        parts = [f"{opening}\n" + "\n".join(memories)]
     elif notices := [block.text for block in newest.blocks if _is_notice(block)]:
         # The notices say why nothing was searched, which is not the same as finding nothing.
         parts = notices
     else:
-        parts = [_NOTHING]
+        parts = [_NOTHING if is_question else _NOTED]
     if not any(
         HOW_TO_ADD_A_MODEL in text_of(message.blocks) for message in messages if message.role == "assistant"
     ):
@@ -73,6 +86,11 @@ def _answer(messages: Sequence[Message]) -> str:
 
 def _is_notice(block: Block) -> TypeGuard[TextBlock]:
     return isinstance(block, TextBlock) and block.origin == "notice"
+
+
+def _is_question(text: str) -> bool:
+    said = text.strip()
+    return said.rstrip("\"')»”’ ").endswith(("?", "？", "؟")) or bool(_ASKS.match(said))
 
 
 def _memories(message: Message) -> list[str]:
