@@ -151,7 +151,7 @@ def test_what_an_extra_brings_is_missed_with_the_command_that_adds_it(
     said += run("-m", "satchel", "doctor", code=None, SATCHEL_SANDBOX_BACKEND="e2b", E2B_API_KEY="k")
     said += run("-m", "satchel", "ask", "Hello", code=1, SATCHEL_MODEL=f"gguf:{sys.executable}")
     page = run("-c", A_PAGE)
-    assert page.startswith("[\n 1\n]\n")
+    assert page.startswith("[1]\n")
     assert page.count('pip install "satchel[web]"') == 2
     named = set(re.findall(r'-m pip install "satchel\[(\w+)\]"', " ".join((said + page).split())))
     # The page of the log-in says nothing of passkeys that it can't take. Without `keyring`, tokens are in a file that only their owner can read. Who names a receiver of traces may have

@@ -54,9 +54,12 @@ class _OutOfStepsError(Exception):
 class InputSchema:
     """The schema of one tool's input, compiled when it is first used."""
 
-    def __init__(self, schema: Mapping[str, Any]) -> None:
-        """Take the schema; `check_schema` has found nothing wrong with it, or `problems` raises."""
+    def __init__(self, schema: Mapping[str, Any], *, formats: bool = False) -> None:
+        """Take the schema; `check_schema` has found nothing wrong with it, or `problems` raises. With `formats`, an
+        e-mail address and a date have to look like one.
+        """
         self._schema = schema
+        self._formats = formats
         self._validator: Any = None
 
     def problems(self, input: Mapping[str, Any]) -> list[str]:
@@ -67,7 +70,9 @@ class InputSchema:
         """
         if self._validator is None:
             check_schema(self._schema)
-            self._validator = _validator_class()(self._schema, registry=_no_documents())
+            kind = _validator_class()
+            checker = kind.FORMAT_CHECKER if self._formats else None
+            self._validator = kind(self._schema, registry=_no_documents(), format_checker=checker)
         found = _bounded(
             lambda: sorted(self._validator.iter_errors(input), key=lambda error: error.json_path),
             steps=_INPUT_STEPS,

@@ -231,7 +231,7 @@ def read_answer(elicitation: Elicitation, text: str) -> ElicitationAnswer:
             return ElicitationAnswer(action="cancel", problem=f"{name}: {error}")
     # Where the form is no JSON Schema, the server judges the answer.
     with suppress(UsageError):
-        for problem in InputSchema({"properties": dict(elicitation.fields)}).problems(answered):
+        for problem in InputSchema({"properties": dict(elicitation.fields)}, formats=True).problems(answered):
             return ElicitationAnswer(action="cancel", problem=problem.removeprefix("$."))
     return ElicitationAnswer(action="accept", content={**content, **answered})
 
