@@ -847,10 +847,21 @@ LINKED: tuple[tuple[str, str], ...] = (
     ("Tresorcode lautet 55 21 90", "55 21 90"),
     ("The PIN's two zero nine four", "two zero nine four"),
     ('"SSHPASS": "marmalade"', "marmalade"),
+    ("SMTPPASS=marmalade", "marmalade"),
+    ("define('ROOTPASS', 'marmalade');", "marmalade"),
+    ("I set the wifi password to marmalade.", "marmalade"),
+    ("A senha do wifi é Gato2024.", "Gato2024"),
+    ("hasło do wifi to Kotek2024", "Kotek2024"),
+    ("пароль от почты: qwe123rty", "qwe123rty"),
+    ("Der Code an der Haustür: 4521", "4521"),
 )
 
 UNLINKED: tuple[str, ...] = (
     "username = ask()\npassword = db.Column(db.String(120), nullable=False)",
     "password = PasswordField('Password', validators=[DataRequired()])",
+    "I forgot the password to Netflix.",
+    "I need the API key to Stripe, and my password on Facebook.",
+    "It depends on the access token's scope.",
+    "BYPASS=marmalade",
     "**Keep it safe.** The passwords of people's roles open the database.",
 )

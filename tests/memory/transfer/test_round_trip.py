@@ -168,6 +168,7 @@ async def test_a_file_that_was_cut_short_is_taken_in_as_far_as_it_goes_and_told(
         ("importance", True),
         ("priority", "NaN"),
         ("priority", 1e400),
+        ("priority", 10**400),
         ("tags", [1]),
         ("said_at", "yesterday"),
         ("said_at", "2026-01-01T00:00:00"),

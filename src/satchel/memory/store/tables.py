@@ -65,7 +65,7 @@ spaces = Table(
     Column("requests", BigInteger, nullable=False, server_default=text("0")),
     # Not used any more: the stamp of a file that held its arrays.
     Column("arrays", Text),
-    # How far its journal has got; see `transfer.journal`.
+    # How far its journal has got; see `memory.journal`.
     Column("journal", Text),
     UniqueConstraint("user_id", "scope", name="uq_memory_spaces_user_scope"),
 )

@@ -42,7 +42,7 @@ def read_fields(kind: type[T], line: Mapping[str, Any]) -> T:
     for name, check in _checks(declared).items():
         try:
             found[name] = check(line.get(name))
-        except (TypeError, ValueError, UsageError):
+        except (TypeError, ValueError, OverflowError, UsageError):
             raise InvalidField(name) from None
     return kind(**found)
 

@@ -21,11 +21,15 @@ NAMES: Final = (
     r"|(?:api|access|secret|private|encryption|signing|auth|account|shared)[_\-. ]?key|key[_\-]data|token"
     r"|client[_\-. ]?secret|credentials?|db[_\-]?pass|_pass|passw|sshpass|psk|_auth"
 )
+# In capitals, the end of a name is enough: SMTPPASS=…, and not BYPASS=….
+_IN_CAPITALS: Final = (
+    r"(?-i:(?<=[A-Z0-9])(?<!\bBY)(?<!\bCOM)(?<!\bTRES)(?<!\bSUR)(?<!\bUNDER)(?<!\bOVER)(?<!\bENCOM)PASS(?=[\"']?[=,]))"
+)
 _DAY: Final = re.compile(r"\d{4}-\d\d-\d\d")
 # name = value, name: value, "name": "value" (also in JSON inside of JSON), <name>value</name>, define("NAME", "value");
 # the value alone is replaced.
 _PAIR: Final = re.compile(
-    rf"(?P<name>(?:{NAMES})(?:[_\-.][A-Za-z0-9]{{1,30}}){{0,4}}(?P<camel>(?-i:[A-Z][a-z]{{2,15}}){{0,3}}))\\{{0,7}}[\"'`]?\]?"
+    rf"(?P<name>(?:{NAMES}|{_IN_CAPITALS})(?:[_\-.][A-Za-z0-9]{{1,30}}){{0,4}}(?P<camel>(?-i:[A-Z][a-z]{{2,15}}){{0,3}}))\\{{0,7}}[\"'`]?\]?"
     r"(?P<between>\s{0,4}(?::=|=>|==?|:)\s{0,4}|(?<=[\"'])\s?,\s?(?=[\"'])|>)"
     r"(?:(?P<mark>\\{0,7}[\"'`])(?P<quoted>[^\"'`\n]{3,400}?)(?P=mark)|(?P<plain>(?<=>)[^<>\n]{3,400}(?=</)|[^\s\"'`,;(){}\[\]<>]{3,400}))",
     re.IGNORECASE,

@@ -62,7 +62,7 @@ _MOST_CHOICES: Final = 12
 _BLANK: Final = re.compile(r"\s*:?\s+")
 
 _FOR: Final = (
-    r"for|of|to|on|at|in|by|fürs?|beim?|vom|zu[mr]|[md]einer|der|pour|de|del|du|della|para|per|voor|для"
+    r"for|of|to|on|at|an|in|by|fürs?|beim?|vom|zu[mr]|[md]einer|der|pour|de|del|du|della|para|per|voor|do|для|от"
 )
 _OF: Final = re.compile(rf"(?:\s+(?:{_FOR})\s[^\n.:;=!?]{{1,60}})?", re.IGNORECASE)
 _LINK: Final = re.compile(
@@ -73,6 +73,10 @@ _LINK: Final = re.compile(
     r"\s*(?:le |el |der )?",
     re.IGNORECASE,
 )
+# After these, a plain word is mostly what a password is for, or what is said of it: "the password to Netflix", "the
+# password's owner"; but "set the password to marmalade".
+_LOOSE: Final = ("'s", "’s", "to", "on")
+_SETS: Final = re.compile(r"\b(?:set|chang|reset|rotat|updat)\w*\s[^\n.:;!?]{0,40}\Z", re.IGNORECASE)
 _MOST_OF: Final = 80
 # "with the password X" has no link, nor has "login ann password X".
 _GIVEN: Final = re.compile(
@@ -204,12 +208,15 @@ def find_unnamed(text: str) -> Iterator[Secret]:
 
 
 class _Place(NamedTuple):
-    """Where a value may begin: what stands between it and its name, which `link` says, and what the name is of."""
+    """Where a value may begin: what stands between it and its name, which `link` says, by the words in `linked_by`, and
+    what the name is of.
+    """
 
     name: re.Match[str]
     link: Literal["linked", "given", "beside", "below"]
     of: str
     at: int
+    linked_by: str = ""
 
     @property
     def said(self) -> str:
@@ -239,7 +246,7 @@ def _places(text: str, name: re.Match[str]) -> Iterator[_Place]:
         of = text[name.end() : link.start()]
         # "The token's x", but "the passwords of people's roles".
         if _OF.fullmatch(of) and not (of and link[0][0] in "'’"):
-            yield _Place(name, "linked", of, link.end())
+            yield _Place(name, "linked", of, link.end(), link[0].strip().lower())
     if beside := _BLANK.match(text, name.end()):
         is_given = _GIVEN.search(text, max(0, name.start() - 200), name.start()) is not None
         yield _Place(name, "given" if is_given else "beside", "", beside.end())
@@ -305,10 +312,12 @@ def _word(text: str, place: _Place) -> tuple[int, int] | None:
     if not is_random(value):
         after = text[end : end + 2]
         is_last = not after.strip() or after[0] in ".,;!\n"
+        at = place.name.start()
+        is_loose = place.linked_by in _LOOSE and not _SETS.search(text, max(0, at - 60), at)
         is_plain_one = (
             place.name.lastgroup == "password" and place.link in ("linked", "given") and value.isascii()
         )
-        if not is_plain_one or not is_last or SAID_OF_IT.fullmatch(value):
+        if not is_plain_one or not is_last or is_loose or SAID_OF_IT.fullmatch(value):
             return None
     return found.start("value"), end
 
@@ -321,7 +330,7 @@ def _strong(text: str, place: _Place) -> tuple[int, int] | None:
         found is None
         or not text[place.at - 1].isspace()
         or is_placeholder(value)
-        or _OTHER_KEYS.search(text, 0, place.name.start())
+        or _OTHER_KEYS.search(text, max(0, place.name.start() - 12), place.name.start())
     ):
         return None
     is_for_network = NETWORK.search(text[max(0, place.name.start() - 12) : found.start()]) is not None
