@@ -33,7 +33,7 @@ class Agreed(ApprovedElsewhere):
     """The agreement of a home; without a server, that of this machine, which only a move from a server left.
 
     Attributes:
-        on_change: Called when it is another one than before. It may raise `ConfigError`: it is called again then.
+        on_change: Called when it is another one than before, and again if it raised an error or was cancelled.
     """
 
     def __init__(self, settings: Settings, server: Database | None) -> None:
@@ -112,7 +112,7 @@ class Agreed(ApprovedElsewhere):
             before, self._known = self._known, now
             try:
                 await self.on_change()
-            except ConfigError:
+            except BaseException:  # also where whoever looked was cancelled
                 self._known = before
                 raise
 
