@@ -50,7 +50,7 @@ _NAMED_PARTS: Final = {
     for section in ("providers", "mcp_servers")
 }
 """The keys of the sections that exist once per name."""
-_SEARCH_KEYS: Final = ("BRAVE_API_KEY", "TAVILY_API_KEY")
+SEARCH_KEYS: Final = ("BRAVE_API_KEY", "TAVILY_API_KEY")
 """Variables with keys for web search. They are kept secret like the keys of model providers."""
 
 
@@ -135,7 +135,7 @@ def load(
     found.check_models()
     found.check_mcp_servers()
     stored = stored_keys(home)
-    secrets = stored.below(_secrets(environ, {*stored, *_SEARCH_KEYS}, found.providers))
+    secrets = stored.below(_secrets(environ, {*stored, *SEARCH_KEYS}, found.providers))
     return Settings(
         home=home,
         config_path=config_path,
