@@ -124,7 +124,8 @@ def load(
     file = read_toml(config_path)
     if file is not None:
         found.read_file(file)
-    found.permissions = (*found.permissions, *read_agreement(home).rules)
+    agreement = read_agreement(home)
+    found.permissions = (*found.permissions, *agreement.rules)
     if content is not None and trusted and content.settings is not None:
         found.read_file(content.settings, project=project)
     found.read_environ(environ)
@@ -157,6 +158,7 @@ def load(
         sources=found.sources,
         secrets=secrets,
         stored={name: stored.place(name) for name in stored if not environ.get(name)},
+        agreed=agreement.number,
     )
 
 

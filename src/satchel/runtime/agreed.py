@@ -42,7 +42,8 @@ class Agreed(ApprovedElsewhere):
         self._folder = settings.home
         self._hasher = WordHasher(settings.home / KEY_FILE)
         self._server = server
-        self._known = read_agreement(self._folder)
+        # Another process may have written a later one since the settings were read.
+        self._known = replace(read_agreement(self._folder), number=settings.agreed)
         self._changing = anyio.Lock()
         self.on_change: Callable[[], Awaitable[None]] = _unchanged
 
