@@ -416,7 +416,7 @@ async def test_a_command_that_the_box_made_fail_says_so_and_what_to_ask_for(tmp_
         ("echo 'psql: at \"localhost\", port 5432 failed: Connection refused'; false", '"localhost:5432"'),
         (
             "echo 'Cannot connect to the Docker daemon at unix:///run/docker.sock. Is it running?'; false",
-            "The sandbox hides /run/docker.sock",
+            "hides /run/docker.sock, whether it exists or not. If it has to, repeat the call with outside_box=true",
         ),
     ],
 )

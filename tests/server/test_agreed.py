@@ -6,20 +6,25 @@ import json
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import httpx2
 import psycopg
 import pytest
 
 from satchel.config import PermissionRule, own_rules
+from satchel.models.embedding import HashingEmbedder
+from satchel.runtime import Satchel
+from satchel.runtime.agreed import Agreed
 from satchel.runtime.moving import migrate
 from satchel.runtime.rules import remove_rule, write_rule
 from tests.postgresql import Server, server_of
 from tests.requirements import requirement
-from tests.runtime.world import settings_in
+from tests.runtime.world import opened, settings_in
 from tests.server.world import World, chat, events_in, process, serving
 
 
@@ -75,6 +80,39 @@ def test_always_holds_at_every_machine_and_nowhere_once_it_is_withdrawn(
         assert not runs(other, there)
         assert not runs(client, here)
         assert not runs(other, begun(other))
+
+
+@requirement("storage:postgres:agreed")
+@pytest.mark.anyio
+async def test_a_process_that_starts_while_another_one_writes_a_rule_has_it(
+    server: Server, tmp_path: Path
+) -> None:
+    url = server.url(server.schema_for(tmp_path))
+    starting = settings_in(tmp_path, database=url)
+    rule = PermissionRule(action="deny", tool="bash(rm *)")
+    async with opened(tmp_path, database=url) as other:
+        await write_rule(other.settings, rule, other.parts.agreed)
+    async with Satchel.open(starting, embedder=HashingEmbedder()) as satchel:
+        assert satchel.settings.permissions == (rule,)
+
+
+@requirement("storage:postgres:agreed")
+@pytest.mark.anyio
+async def test_a_look_that_is_cancelled_leaves_the_change_to_the_next_one(tmp_path: Path) -> None:
+    (tmp_path / "home").mkdir(mode=0o700)
+    agreed, told = Agreed(settings_in(tmp_path), None), list[int]()
+
+    async def change() -> None:
+        told.append(agreed.known.number)
+        if len(told) == 1:
+            scope.cancel()
+        await anyio.lowlevel.checkpoint()
+
+    agreed.on_change = change
+    for _ in range(2):
+        with anyio.CancelScope() as scope:
+            await agreed.change(lambda known: replace(known, tools=frozenset({"a"})))
+    assert told == [1, 1]
 
 
 @requirement("storage:postgres:agreed")

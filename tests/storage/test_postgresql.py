@@ -9,6 +9,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import anyio
+import anyio.to_thread
 import psycopg
 import pytest
 from sqlalchemy import Connection, insert, select
@@ -18,7 +19,7 @@ from satchel.memory import Memory
 from satchel.memory.store.repository import among
 from satchel.memory.store.tables import spaces
 from satchel.storage import Database
-from satchel.storage.postgresql import NEWEST
+from satchel.storage.postgresql import NEWEST, look
 from scripts.newest_schema import newest_postgresql
 from tests.postgresql import Server, server_of
 from tests.requirements import requirement
@@ -208,6 +209,18 @@ async def test_a_refusal_in_any_language_is_none_of_a_server_that_is_away(code: 
     assert isinstance(raised.value, StorageUnreachable) == is_away
     assert ("refused the connection" in str(raised.value)) == (not is_away)
     assert "hunter2" not in str(raised.value)
+
+
+@requirement("storage:postgres:errors")
+async def test_a_server_that_does_not_answer_is_waited_for_once() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        url = f"postgresql://a@127.0.0.1:{listener.getsockname()[1]}/b?connect_timeout=2"
+        with pytest.raises(StorageUnreachable):
+            await anyio.to_thread.run_sync(look, url)
+        listener.accept()[0].close()
+        listener.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            listener.accept()
 
 
 @requirement("storage:postgres:errors")

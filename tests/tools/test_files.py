@@ -145,6 +145,11 @@ async def test_pages_of_a_large_file_follow_one_another(session: Session) -> Non
     for offset in (1, 701, 399_999, 250_001, 2):
         first = rows(await session("file_read", path="big.txt", offset=offset, limit=700))[0]
         assert first == f"{offset:>6}\t{offset:030}"
+    with (session.cwd / "big.txt").open("a") as file:
+        file.write("last")
+    assert refusal(await session("file_read", path="big.txt", offset=500_000)) == (
+        "big.txt has 400,001 lines; there is no line 500,000."
+    )
 
 
 async def test_one_line_of_many_megabytes_is_read_in_pieces(session: Session) -> None:

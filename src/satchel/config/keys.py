@@ -90,13 +90,13 @@ class StoredKeys(Mapping[str, str]):
         return _beside(read)
 
 
-def stored_keys(home: Path) -> StoredKeys:
-    """The keys. A variable of the environment has precedence.
+def stored_keys(home: Path, *, logins: bool = False) -> StoredKeys:
+    """The keys, or the `logins`, whose names have a slash. A variable of the environment has precedence.
 
     Raises:
         ConfigError: The file can't be read, is damaged, or can be read by others.
     """
-    entries = _read(home)
+    entries = {name: entry for name, entry in _read(home).items() if ("/" in name) is logins}
     known = {name: entry for name, entry in entries.items() if isinstance(entry, str)}
     rings = {name: entry["keyring"] for name, entry in entries.items() if not isinstance(entry, str)}
     return StoredKeys(known, rings, home)
@@ -155,8 +155,8 @@ def store_values(home: Path, values: Mapping[str, str | None]) -> None:
         StorageUnwritable: The file can't be written; it is unchanged.
     """
     ensure_home(home)
-    stored = stored_keys(home)
-    ring = system_keyring() if stored.in_keyring or any(values.values()) else None
+    in_ring = {name for name, entry in _read(home).items() if isinstance(entry, dict)}
+    ring = system_keyring() if in_ring or any(values.values()) else None
     # A keyring may ask for its password, so this is done before the folder is locked.
     entries = {name: _put(ring, home, name, value) for name, value in values.items()}
     with locked_folder(home):
@@ -164,7 +164,7 @@ def store_values(home: Path, values: Mapping[str, str | None]) -> None:
         after = {name: entry for name, entry in {**before, **entries}.items() if entry is not None}
         if after != before:
             replace_file(home / KEYS_FILE, json.dumps(after, indent=1, sort_keys=True) + "\n")
-    for name in stored.in_keyring.keys() & entries.keys():
+    for name in in_ring & entries.keys():
         if ring is not None and not isinstance(entries[name], dict):
             with suppress(StorageError, TimeoutError):
                 _beside(partial(ring.delete, _name_of(home, name))).result(_WRITE_S)

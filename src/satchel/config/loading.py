@@ -50,7 +50,7 @@ _NAMED_PARTS: Final = {
     for section in ("providers", "mcp_servers")
 }
 """The keys of the sections that exist once per name."""
-_SEARCH_KEYS: Final = ("BRAVE_API_KEY", "TAVILY_API_KEY")
+SEARCH_KEYS: Final = ("BRAVE_API_KEY", "TAVILY_API_KEY")
 """Variables with keys for web search. They are kept secret like the keys of model providers."""
 
 
@@ -124,7 +124,8 @@ def load(
     file = read_toml(config_path)
     if file is not None:
         found.read_file(file)
-    found.permissions = (*found.permissions, *read_agreement(home).rules)
+    agreement = read_agreement(home)
+    found.permissions = (*found.permissions, *agreement.rules)
     if content is not None and trusted and content.settings is not None:
         found.read_file(content.settings, project=project)
     found.read_environ(environ)
@@ -135,7 +136,7 @@ def load(
     found.check_models()
     found.check_mcp_servers()
     stored = stored_keys(home)
-    secrets = stored.below(_secrets(environ, {*stored, *_SEARCH_KEYS}, found.providers))
+    secrets = stored.below(_secrets(environ, {*stored, *SEARCH_KEYS}, found.providers))
     return Settings(
         home=home,
         config_path=config_path,
@@ -157,6 +158,7 @@ def load(
         sources=found.sources,
         secrets=secrets,
         stored={name: stored.place(name) for name in stored if not environ.get(name)},
+        agreed=agreement.number,
     )
 
 

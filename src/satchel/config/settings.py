@@ -715,6 +715,7 @@ class Settings:
         sources: Where each setting that is not the default was set, as a description for users, by dotted key.
         secrets: The values that `secret` returns.
         stored: Where those of them lie that the user gave to Satchel and the environment doesn't set, in words.
+        agreed: The number of the `Agreement` whose rules are among the permissions.
     """
 
     home: Path
@@ -761,6 +762,7 @@ class Settings:
     sources: Mapping[str, str] = field(default_factory=dict)
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
     stored: Mapping[str, str] = field(default_factory=dict)
+    agreed: int = 0
 
     @property
     def database_location(self) -> Path | str:

@@ -33,7 +33,7 @@ class Agreed(ApprovedElsewhere):
     """The agreement of a home; without a server, that of this machine, which only a move from a server left.
 
     Attributes:
-        on_change: Called when it is another one than before. It may raise `ConfigError`: it is called again then.
+        on_change: Called when it is another one than before, and again if it raised an error or was cancelled.
     """
 
     def __init__(self, settings: Settings, server: Database | None) -> None:
@@ -42,7 +42,8 @@ class Agreed(ApprovedElsewhere):
         self._folder = settings.home
         self._hasher = WordHasher(settings.home / KEY_FILE)
         self._server = server
-        self._known = read_agreement(self._folder)
+        # Another process may have written a later one since the settings were read.
+        self._known = replace(read_agreement(self._folder), number=settings.agreed)
         self._changing = anyio.Lock()
         self.on_change: Callable[[], Awaitable[None]] = _unchanged
 
@@ -112,7 +113,7 @@ class Agreed(ApprovedElsewhere):
             before, self._known = self._known, now
             try:
                 await self.on_change()
-            except ConfigError:
+            except BaseException:  # also where whoever looked was cancelled
                 self._known = before
                 raise
 

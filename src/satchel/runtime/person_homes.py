@@ -17,6 +17,7 @@ import tomlkit
 from satchel.clock import Clock
 from satchel.config import Settings
 from satchel.config.home import linked, locked_folder, replace_file
+from satchel.config.loading import SEARCH_KEYS
 from satchel.config.providers import BASE_URL_VARIABLES
 from satchel.config.toml_file import read_toml
 from satchel.errors import ConfigError, Refused, SandboxError, StorageUnreachable, StorageUnwritable
@@ -275,10 +276,12 @@ def environ_of(settings: Settings, person: Person) -> dict[str, str]:
     }
     file = read_toml(settings.config_path)
     shared = {key: value for key, value in (file.tables if file else {}).items() if key not in _NOT_SHARED}
+    # What the administrator's MCP servers need is among the secrets, too.
+    keys = settings.secrets.keys() & {*SEARCH_KEYS, *(one.env_api_key for one in settings.providers.values())}
     limits = {} if person.day_usd is None else {"SATCHEL_BUDGET_DAY_USD": f"{person.day_usd:g}"}
     return {
         **passed,
-        **({} if person.own_keys else settings.secrets),
+        **({} if person.own_keys else {name: settings.secrets[name] for name in keys}),
         "HOME": str(folder),
         "USER": person.name,
         "LOGNAME": person.name,

@@ -342,7 +342,8 @@ async def log_in(
     if login is None:
         seconds = "1 second" if limit_s == 1 else f"{limit_s:g} seconds"
         raise SatchelError(f"Nobody logged in to {name} within {seconds}. Nothing was changed.")
-    kept_in = await store.save(entry, login)
+    async with store.locked():  # or a renewal that has begun would replace it
+        kept_in = await store.save(entry, login)
     return LoggedIn(issuer=login.issuer, scope=login.scope, kept_in=kept_in)
 
 
@@ -365,15 +366,16 @@ async def _log_out(home: Path, entry: McpServerSettings) -> LoggedOut | None:
     if not store.exists(entry):
         return None
     was_revoked, problem = False, ""
-    try:
-        login = await store.load(entry)
-        if login is not None:
-            from satchel.tools.mcp import oauth  # noqa: PLC0415  loads the SDK
+    async with store.locked():  # or a renewal that has begun would bring it back
+        try:
+            login = await store.load(entry)
+            if login is not None:
+                from satchel.tools.mcp import oauth  # noqa: PLC0415  loads the SDK
 
-            was_revoked = await oauth.revoke(login)
-    except SatchelError as error:
-        problem = str(error)
-    await store.delete(entry)
+                was_revoked = await oauth.revoke(login)
+        except SatchelError as error:
+            problem = str(error)
+        await store.delete(entry)
     return LoggedOut(was_revoked=was_revoked, problem=problem)
 
 

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import logging
 import math
+import os
 import re
 import secrets
 import select
-import tempfile
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -437,6 +437,8 @@ def _engine(address: URL) -> Engine:
         context = options.pop("context", None)
         try:
             return psycopg.connect(*args, context=context, **options)
+        except psycopg.errors.ConnectionTimeout:
+            raise
         except psycopg.OperationalError as error:
             error.sqlstate = error.sqlstate or _code_of_refusal(make_conninfo(*args, **options))
             raise
@@ -453,7 +455,8 @@ def _code_of_refusal(address: str) -> str | None:
     """
     driver = pq.PGconn.connect_start(address.encode())
     try:
-        with tempfile.TemporaryFile() as trace:
+        # The password may be in it, so no disk gets it.
+        with os.fdopen(os.memfd_create("trace"), "w+b") as trace:
             driver.trace(trace.fileno())
             give_up_at = time.monotonic() + _CONNECT_S
             while (state := driver.connect_poll()) in (pq.PollingStatus.READING, pq.PollingStatus.WRITING):
@@ -468,7 +471,7 @@ def _code_of_refusal(address: str) -> str | None:
         if state == pq.PollingStatus.OK:
             return None
         return found[-1].decode() if found else _NEEDS_PASSWORD if driver.needs_password else None
-    except psycopg.Error:  # only Linux has traces
+    except (psycopg.Error, AttributeError):  # only Linux has traces, and files in memory
         return None
     finally:
         driver.finish()

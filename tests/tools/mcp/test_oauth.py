@@ -13,9 +13,12 @@ import httpx2
 import pytest
 
 from satchel.clock import ManualClock
-from satchel.config import McpServerSettings
-from satchel.config.keys import KEYS_FILE
+from satchel.config import McpServerSettings, Settings, load
+from satchel.config.keys import KEYS_FILE, store_values
 from satchel.errors import Refused, SatchelError, StorageError
+from satchel.runtime.people import Person
+from satchel.runtime.person_homes import environ_of
+from satchel.runtime.servers import log_out
 from satchel.tools.mcp import LoginStore
 from satchel.tools.mcp.guard import Reach
 from satchel.tools.mcp.logins import Login
@@ -110,6 +113,17 @@ async def test_a_login_is_kept_where_keys_are_and_only_for_its_address(tmp_path:
         assert (ring.kept, store.exists(ENTRY)) == ({}, False)
 
 
+@requirement("mcp:oauth")
+async def test_a_login_is_none_of_the_keys_that_settings_and_other_people_get(tmp_path: Path) -> None:
+    await LoginStore(tmp_path).save(ENTRY, LOGIN)
+    store_values(tmp_path, {"MCP_T_AUTHORIZATION": "Bearer hunter2", "OPENAI_API_KEY": "sk-1"})
+    settings = load({}, cwd=tmp_path, home=tmp_path)
+    assert dict(settings.secrets) == {"MCP_T_AUTHORIZATION": "Bearer hunter2", "OPENAI_API_KEY": "sk-1"}
+    given = environ_of(settings, Person(name="ann", number=1, password="x"))
+    assert given["OPENAI_API_KEY"] == "sk-1"
+    assert "hunter2" not in str(given)
+
+
 async def logged_in(server: Guarded, home: Path, clock: ManualClock) -> tuple[McpServerSettings, LoginStore]:
     entry = McpServerSettings(name="t", url=server.url)
     store = LoginStore(home)
@@ -165,6 +179,11 @@ async def test_the_version_before_which_locks_the_folder_renews_no_login_at_the_
         with pytest.raises(StorageError, match="Another process holds the lock"):
             await Tokens(entry, store, clock=clock).current()
         assert server.users.renewals == 0
+        # A renewal under way would bring back what is deleted now.
+        settings = Settings(home=tmp_path, config_path=tmp_path, cwd=tmp_path, mcp_servers={"t": entry})
+        with pytest.raises(StorageError, match="Another process holds the lock"):
+            await log_out(settings, "t")
+        assert store.exists(entry)
         os.close(before)
         assert await Tokens(entry, store, clock=clock).current()
         assert server.users.renewals == 1

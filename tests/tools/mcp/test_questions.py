@@ -42,6 +42,7 @@ def one(**part: Any) -> Elicitation:
         (one(type="string"), '{"y": 1}', {"x": '{"y": 1}'}),
         (one(type="integer"), " 7 ", {"x": 7}),
         (one(type="number"), "7.5", {"x": 7.5}),
+        (one(anyOf=[{"type": "integer"}, {"type": "null"}], default=None), "7", {"x": 7}),
         (one(type="boolean"), "Yes.", {"x": True}),
         (one(type="boolean"), "no", {"x": False}),
         (one(type="string", enum=["Red", "Green"]), "green", {"x": "Green"}),
@@ -133,6 +134,12 @@ def test_a_longer_form_is_asked_for_one_field_after_the_other() -> None:
     assert {read_answer(step, "Decline").action for step in steps} == {"decline"}
     single = one(type="string")
     assert single.steps() == (single,)
+
+
+def test_why_a_secret_is_not_accepted_does_not_quote_it() -> None:
+    for part in ({"type": "string", "minLength": 12}, {"type": "integer"}, {"type": "string", "enum": ["x"]}):
+        problem = read_answer(asked({"password": part}, required=("password",)), "hunter2").problem
+        assert problem == "it is not what the form asks for"
 
 
 def test_an_address_is_shown_and_confirmed() -> None:

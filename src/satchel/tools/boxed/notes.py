@@ -39,6 +39,7 @@ _REFUSED: Final = re.compile(
 _LOOPBACK: Final = re.compile(
     r"(?P<host>127(?:\.\d{1,3}){3}|localhost|\[::1\])(?::|[^\d\n]{1,20}port )(?P<port>\d{1,5})\b"
 )
+OF_SERVICES: Final = ("/run", "/dev", "/proc", "/sys")
 _UNKNOWN: Final = re.compile(r"not found|No such file or directory", re.IGNORECASE)
 NOT_FOUND: Final = 127
 """With this exit code, shells say that there is no such program."""
@@ -110,7 +111,13 @@ def refusal_notes(
         hidden += programs
     if files := _few(hidden):
         text = f"The sandbox hides {', '.join(files)}, whether it exists or not."
-        notes.append(note(text, f"read={_quoted(files)} (or write, to change it)"))
+        # No box is given a socket of a service.
+        is_service = any(is_below(each, OF_SERVICES) for each in files)
+        notes.append(
+            note(
+                text, "outside_box=true" if is_service else f"read={_quoted(files)} (or write, to change it)"
+            )
+        )
     if paths := _few(
         _existing(path, writable=writable, readable=readable, home=home)
         for line in lines

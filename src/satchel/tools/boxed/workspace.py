@@ -30,7 +30,7 @@ from satchel.sandbox.selfrun import has_settings
 from satchel.sandbox.workspace import common_of, look_at_readable, protected_in_git
 from satchel.tools.box import Box, Wish
 from satchel.tools.boxed.environ import boxed_environ, git_settings_text
-from satchel.tools.boxed.notes import NOT_FOUND, is_hidden, refusal_notes
+from satchel.tools.boxed.notes import NOT_FOUND, OF_SERVICES, is_hidden, refusal_notes
 from satchel.tools.boxed.places import git_around
 from satchel.tools.boxed.programs import programs_on_path
 from satchel.tools.paths import is_below
@@ -41,7 +41,6 @@ _MOST_OPEN: Final = 8
 """Boxes of a workspace that stay open: one for each set of hosts and paths that calls were granted."""
 _OWN_FOLDERS: Final = ("/tmp", "/var/tmp")
 """Every box has its own."""
-_OF_SERVICES: Final = ("/run", "/dev", "/proc", "/sys")
 _OWN_PROGRAM: Final = (Path(os.path.realpath(sys.prefix)), Path(__file__).resolve().parents[2])
 """Satchel's environment and code, which are in the workspace of those who work on Satchel."""
 _OPEN_S: Final = 60.0
@@ -339,7 +338,7 @@ class Workspace:
             return f"No command may {verb} {path}: Satchel's own files are there, or below it."
         if is_below(str(self._shared.user_home), [path]):
             return f"{path} holds the user's home. Name the folder or file that the command has to {verb}."
-        if is_below(path, _OF_SERVICES):
+        if is_below(path, OF_SERVICES):
             return f"{path} is not given to a sandbox: sockets and devices there reach everything. Use outside_box."
         if reads:
             return ""

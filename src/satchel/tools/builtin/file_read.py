@@ -184,11 +184,9 @@ class _Page:
             start = _find_from_end(file, state.st_size, -self._offset, begin)
             return self._show(file, start, self._offset, encoding, total=None)
         start, number = _find_line(file, self._offset, at=begin)
-        is_past = not _part_of(file, start, 1)
-        if number < self._offset or is_past:
-            raise UsageError(
-                f"{self.place.name} has {number - is_past:,} lines; there is no line {self._offset:,}."
-            )
+        if not _part_of(file, start, 1):
+            total = number - (_part_of(file, start - 1, 1) == b"\n")
+            raise UsageError(f"{self.place.name} has {total:,} lines; there is no line {self._offset:,}.")
         return self._show(file, start, number, encoding, total=None)
 
     def _show(

@@ -109,7 +109,7 @@ class LoginStore:
         return await anyio.to_thread.run_sync(self._load, entry, abandon_on_cancel=True)
 
     def _load(self, entry: McpServerSettings) -> Login | None:
-        name, kept = self._name(entry), stored_keys(self._home)
+        name, kept = self._name(entry), stored_keys(self._home, logins=True)
         if name not in kept:
             return None
         try:
@@ -132,7 +132,7 @@ class LoginStore:
         """
         name, text = self._name(entry), json.dumps(asdict(login))
         await self._store(name, text)
-        return stored_keys(self._home).place(name)
+        return stored_keys(self._home, logins=True).place(name)
 
     async def delete(self, entry: McpServerSettings) -> None:
         """Delete a login.
@@ -144,7 +144,7 @@ class LoginStore:
 
     def exists(self, entry: McpServerSettings) -> bool:
         """Whether there is a login. Does not use a keyring."""
-        return self._name(entry) in stored_keys(self._home)
+        return self._name(entry) in stored_keys(self._home, logins=True)
 
     @asynccontextmanager
     async def locked(self) -> AsyncIterator[None]:
@@ -179,7 +179,7 @@ class LoginStore:
         await anyio.to_thread.run_sync(change, abandon_on_cancel=True)
 
     def _name(self, entry: McpServerSettings) -> str:
-        # The address is part of the name, so tokens for one server are never sent to another. With its slash, no
-        # `${NAME}` of an entry can mean it.
+        # The address is part of the name, so tokens for one server are never sent to another. With its slash, it is
+        # none of the keys that settings, and with them other processes, get.
         identity = json.dumps([entry.url, str(entry.base or "")])
         return f"oauth/{entry.name}-{hashlib.sha256(identity.encode()).hexdigest()[:12]}"

@@ -97,7 +97,7 @@ class Elicitation:
             server=server,
             message=str(params.get("message", "")),
             fields={
-                str(name): part if isinstance(part, Mapping) else {}
+                str(name): _field(part)
                 for name, part in (properties.items() if isinstance(properties, Mapping) else ())
             },
             required=frozenset(str(name) for name in required) if isinstance(required, list) else frozenset(),
@@ -197,6 +197,14 @@ def read_answer(elicitation: Elicitation, text: str) -> ElicitationAnswer:
         text: As typed. An empty text declines; for one field of several, it skips the field.
     """
     said = text.strip()
+    answer = _read(elicitation, said)
+    if answer.problem and said and elicitation.wants_secret:
+        # The problem quotes the answer, and goes into the log and to the model.
+        return replace(answer, problem="it is not what the form asks for")
+    return answer
+
+
+def _read(elicitation: Elicitation, said: str) -> ElicitationAnswer:
     if not said and elicitation.step is not None:
         name, part = next(iter(elicitation.fields.items()))
         if part.get("default") is not None:
@@ -292,6 +300,15 @@ def _value(part: Mapping[str, Any], said: Any) -> Value:
             what = "whole number" if kind == "integer" else "number"
             raise ValueError(f"{str(said)[:80]!r} is not a {what}") from None
     return said if isinstance(said, str) else json.dumps(said)
+
+
+def _field(part: object) -> Mapping[str, Any]:
+    """A field of a form. One that may be null is what it is otherwise: whoever leaves it out says that."""
+    kinds = part.get("anyOf") if isinstance(part, Mapping) else None
+    match [kind for kind in kinds if kind != {"type": "null"}] if isinstance(kinds, list) else []:
+        case [Mapping() as only] if isinstance(part, Mapping):
+            return {**only, **{key: value for key, value in part.items() if key != "anyOf"}}
+    return part if isinstance(part, Mapping) else {}
 
 
 def _choices(part: Mapping[str, Any]) -> dict[str, str]:
