@@ -252,4 +252,5 @@ def _words_in(mark: str) -> str:
             return f"[{words}]({address})"
         case "link_title" | "url", [words, *_]:
             return words
-    return ""
+        case _:
+            return ""
