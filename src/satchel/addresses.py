@@ -67,6 +67,16 @@ def host_and_port(entry: str) -> tuple[str, int | None]:
     return host, int(port) if port else None
 
 
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach a server at this name or address."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
 # IANA's special-purpose registries for IPv4 and IPv6, as of 2025, without what is globally reachable in them:
 # https://www.iana.org/assignments/iana-ipv4-special-registry, …/iana-ipv6-special-registry.
 _SPECIAL_V4 = tuple(

@@ -521,6 +521,15 @@ def test_what_a_server_offers_beside_tools_is_shown(run: Run, tmp_path: Path) ->
 
 
 @requirement("mcp:commands")
+def test_an_address_needs_no_scheme(run: Run, tmp_path: Path) -> None:
+    for given, name in (("mcp.example.com/mcp", "far"), ("[::1]:9/mcp", "near")):
+        assert run("mcp-server", "add", name, "--url", given).code == 0
+    text = (tmp_path / "home" / "config.toml").read_text()
+    assert 'url = "https://mcp.example.com/mcp"' in text
+    assert 'url = "http://[::1]:9/mcp"' in text
+
+
+@requirement("mcp:commands")
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

@@ -193,20 +193,27 @@ async def test_an_answer_of_gemini_keeps_its_links_tables_and_code(tmp_path: Pat
 @requirement("sessions:imported")
 async def test_links_stand_where_chatgpt_shows_its_sources(tmp_path: Path) -> None:
     mark, old = "\ue200cite\ue202turn0search1\ue201", "【4†source】"
-    said = f"Rye {mark} is old {old}, and sour.\ue200i\ue202turn0image2\ue201 {mark}"
+    cards = "\ue200i\ue202turn0image2\ue201"
+    # Of these, there is no source: the words of some are in the mark itself.
+    named = (
+        'In \ue200entity\ue202["city","Lyon","a city"]\ue201, \ue200link_title\ue202Rye\ue202turn0search3\ue201 and '
+        "\ue200url\ue202oats\ue202https://oats.example/\ue201 \ue203are sown\ue204."
+    )
+    said = f"Rye {mark} is old {old}, and sour.{cards} {mark} {named}"
     sources = [
         {"matched_text": mark, "alt": "([rye](https://rye.example/))"},
         {"matched_text": old, "alt": "[a book](https://book.example/)"},
         {"matched_text": mark, "alt": "([sour](https://sour.example/))"},
         {"matched_text": mark, "alt": "(one more than there are marks)"},
         {"matched_text": " ", "alt": ""},
+        {"matched_text": cards, "alt": None},
     ]
     answer = node("a1", "q1", "assistant", said, 1.75e9 + 5, content_references=sources)
     async with opened(tmp_path, echo()) as satchel:
         await take(satchel, chatgpt(tmp_path / "export.zip", [FIRST[0], answer], current="a1"))
         assert (
             "Rye ([rye](https://rye.example/)) is old [a book](https://book.example/), and sour. "
-            "([sour](https://sour.example/))\n"
+            "([sour](https://sour.example/)) In Lyon, Rye and [oats](https://oats.example/) are sown.\n"
         ) in await shown(satchel, ID)
 
 
@@ -451,8 +458,11 @@ async def test_a_transcript_that_grows_is_one_conversation_in_its_folder(tmp_pat
             line("assistant", "Umm.", 7),
             line("assistant", "A B-tree.", 8),
         ]
-        path.write_text("".join(json.dumps(one) + "\n" for one in [*lines, *more, *last]))
-        await take(satchel, path)
+        for later in ([], [line("user", "Thanks.", 9)]):
+            path.write_text("".join(json.dumps(one) + "\n" for one in [*lines, *more, *last, *later]))
+            await take(satchel, path)
+        text = await shown(satchel, info.id)
+        assert [text.count(one) for one in ("Umm.", "A B-tree.", "Thanks.")] == [1] * 3
         assert satchel.memory is not None
         await satchel.forget([one.id for one in await satchel.memory.list() if one.content == "Umm."])
         text = await shown(satchel, info.id)

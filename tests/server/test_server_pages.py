@@ -165,7 +165,8 @@ def test_what_cannot_be_a_server_is_refused_with_its_reason_and_no_secret(
     assert (world.home / "config.toml").read_bytes() == before
     for given, read_as in (
         ("localhost:9/mcp", "http://localhost:9/mcp"),
-        ("b.example/mcp", "https://b.example/mcp"),
+        ("b.example/mcp?to=http://c", "https://b.example/mcp?to=http://c"),
+        ("${B_URL}/mcp", " ${B_URL}/mcp"),
     ):
         assert read_as in words_of(read(planned(client, name="b", url=given)))
     missing = read(planned(client, name="b", command="no-such-program-here"))

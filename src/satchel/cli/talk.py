@@ -38,6 +38,7 @@ from satchel.runtime.lines import counted
 from satchel.runtime.options import chosen_option
 from satchel.tui.plain_text import plain
 from satchel.version import __version__
+from satchel.wording import yes_or_no
 
 _MOST_RECAPPED = 3
 """The most exchanges that are shown when a conversation is continued: enough to recognise it, less than a screen."""
@@ -242,7 +243,7 @@ class Talk:
         self._print(result)
         if result.confirm is not None:
             answer = await self.reader.ask(f"{result.confirm.question} [y/N] ")
-            if answer.strip().lower() in ("y", "yes"):
+            if yes_or_no(answer):
                 result = await result.confirm.proceed()
                 self._print(result)
         if result.change is not None:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from satchel.addresses import host_and_port, is_loopback
 from satchel.config.check import check_mcp_server, check_tables
 from satchel.config.home import ensure_home, locked_folder, replace_file
 from satchel.config.setting import written
@@ -141,7 +142,7 @@ def new_mcp_server(
 
     Args:
         name: Its name.
-        table: Its keys, as in TOML.
+        table: Its keys, as in TOML. An address may be without its scheme.
         place: Where it comes from, for error messages.
         folder: The folder that a relative `command` or `cwd` refers to. They are made absolute, because the entry goes
             into a file in another folder. None leaves them unchanged.
@@ -150,6 +151,10 @@ def new_mcp_server(
         ConfigError: It is not allowed.
     """
     values: dict[str, Any] = {}
+    url = table.get("url")
+    if isinstance(url, str) and url and not re.match(r"\$\{|[A-Za-z][A-Za-z0-9+.-]*://", url):
+        host, _ = host_and_port(url.partition("/")[0])
+        table = {**table, "url": f"{'http' if is_loopback(host) else 'https'}://{url}"}
     for key, _, value in check_tables({"mcp_servers": {name: table}}, lambda _: place):
         values[key.split(".")[2]] = value
     server = McpServerSettings(name=name, **values)

@@ -38,7 +38,7 @@ from satchel.events import (
 from satchel.memory import Memory
 from satchel.memory.transfer.parts import ImportedConversation, ImportedMessage
 from satchel.memory.transfer.report import ImportReport
-from satchel.messages import Block, FileBlock, Message, TextBlock, ToolUseBlock, Usage
+from satchel.messages import Block, FileBlock, Message, TextBlock, ToolUseBlock, Usage, text_of
 from satchel.runtime.home import Home
 from satchel.sessions import FORGOTTEN, SessionInfo, title_of
 from satchel.sessions.attachments import MOST_BYTES, plain_name
@@ -362,16 +362,16 @@ def _turns(
         for number, message in enumerate(answers):
             at = max(at, message.at)
             if text := words.of(message):
-                spoken.append(text)
+                # A block for each message, because they are counted; joined, each is a paragraph.
+                spoken.append(f"\n{text}" if spoken else text)
             files = _kept(message, words, keeping)
             if not files and number < len(answers) - 1:
                 continue
             rounds += 1
             # A message may be there twice, and no provider takes two calls of one id.
             call = ToolUseBlock(id=f"{source}-{message.id}-{turn}-{rounds}", name=_PICTURE, input={})
-            text = "\n\n".join(spoken)
-            answer: tuple[Block, ...] = (TextBlock(text=text),) if text else ()
-            last = text or last
+            answer: tuple[Block, ...] = tuple(TextBlock(text=text) for text in spoken)
+            last = text_of(answer) or last
             spoken = []
             yield (
                 at,

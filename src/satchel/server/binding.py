@@ -7,19 +7,9 @@ import ssl
 from collections.abc import Sequence
 from pathlib import Path
 
-from satchel.addresses import host_and_port
+from satchel.addresses import host_and_port, is_loopback
 from satchel.config import ServerSettings
 from satchel.errors import ConfigError
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach a server that listens on this name or address."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def check_binding(settings: ServerSettings, home: Path) -> None:

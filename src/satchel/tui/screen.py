@@ -75,6 +75,7 @@ from satchel.tui.parts import (
 from satchel.tui.plain_text import plain
 from satchel.tui.terminal_text import how_to_answer, notice_text, one_line, outcome_of, post_text
 from satchel.version import __version__
+from satchel.wording import yes_or_no
 
 _PAINT_S: Final = 0.05
 """Seconds between two paintings of streamed text. A text that takes long to paint is painted less often."""
@@ -100,7 +101,7 @@ _KEYS: Final = (
     ("Ctrl-R", "search earlier messages"),
     ("Ctrl-O", "continue another conversation"),
     ("Ctrl-T", "show or hide the input and output of tools; a click does it for one"),
-    ("Shift-Tab", "the next mode: ask, auto (runs what only reads), plan"),
+    ("Shift-Tab", "the next mode: ask, auto (acts without asking, in a sandbox), plan"),
     ("PgUp, PgDn", "scroll"),
     ("Esc, Ctrl-C", "interrupt the answer"),
     ("Esc twice", "go back to an earlier message"),
@@ -646,16 +647,20 @@ class ConversationScreen(App[int]):
 
     async def _command(self, command: SlashCommand, rest: str) -> None:
         try:
+            await self._carry_out(command, rest)
+        finally:
+            self._work = None
+            self._draw_head()
+            self._draw_status()
+
+    async def _carry_out(self, command: SlashCommand, rest: str) -> None:
+        try:
             result = await self._host.command(
                 self.session, command, rest, show=lambda _: None, tell=lambda line: self._tell(line, "dim")
             )
             await self._done(result)
         except SatchelError as error:
             self._tell(f"△ {error}", "warn")
-        finally:
-            self._work = None
-            self._draw_head()
-            self._draw_status()
 
     async def _done(self, result: CommandResult) -> None:
         """Show the result of a command, and carry out its consequences."""
@@ -685,7 +690,7 @@ class ConversationScreen(App[int]):
     async def _confirmed(self, text: str) -> None:
         assert self._confirm is not None
         (confirm, waiting), self._confirm = self._confirm, None
-        if text.strip().lower() not in ("y", "yes"):
+        if not yes_or_no(text):
             waiting.settle(f"{confirm.question} no")
             return
         waiting.settle(f"{confirm.question} yes")
@@ -818,13 +823,17 @@ class ConversationScreen(App[int]):
         else:
             conversation.scroll_page_down(animate=False)
 
-    def action_mode(self) -> None:
-        """The next mode; where something waits for an answer, the keys go back to it."""
+    async def action_mode(self) -> None:
+        """The next mode; where something waits for an answer, the keys go back to it.
+
+        The next key waits for it: it goes on from there.
+        """
         if self._asks or self._confirm is not None or len(self.screen_stack) > 1:
             self.screen.focus_previous()
             return
         at = _MODES.index(self.session.mode) if self.session.mode in _MODES else -1
-        self.post_message(Composer.Sent(f"/mode {_MODES[(at + 1) % len(_MODES)]}"))
+        await self._carry_out(COMMANDS["mode"], _MODES[(at + 1) % len(_MODES)])
+        self._draw_status()
 
     def action_keys(self) -> None:
         """Show what the keys do."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cache, partial
@@ -14,8 +15,8 @@ from satchel.memory.transfer.parts import ImportedFile, LeftOut, Part, stable_id
 
 _MAX_BYTES = 64 << 20  # Of a file that is a single conversation and not a list.
 _MOST_BRANCHES = 50
-_MARK = re.compile("\ue200[^\ue200\ue201]*\ue201|【[^【】]{1,80}】")
-"""What stands in an answer where ChatGPT shows a source, a picture or a card."""
+_MARK = re.compile("\ue200[^\ue200\ue201]*\ue201|【[^【】]{1,80}】|[\ue203\ue204]")
+"""What stands in an answer where ChatGPT shows a source, a picture or a card, and around what a source is for."""
 _FILE_ID = re.compile(r"file[-_][A-Za-z0-9]+")
 _Beside: TypeAlias = Mapping[str, tuple[str, Callable[[], bytes]]]
 
@@ -96,7 +97,9 @@ def _conversation(
                     continue
             metadata = message.get("metadata")
             references = metadata.get("content_references") if isinstance(metadata, Mapping) else None
-            text = "" if reason else _with_sources(_text(message.get("content")), references)
+            text = "" if reason else _text(message.get("content"))
+            if role == "assistant":
+                text = _with_sources(text, references)
             if text.strip() or files:
                 last = moment_of(message.get("create_time")) or last
             yield transcript.episode(
@@ -219,7 +222,7 @@ def _text(content: object) -> str:
 
 
 def _with_sources(text: str, references: object) -> str:
-    """A text with links in place of the marks of its sources; a mark without one is left out."""
+    """A text with links in place of the marks of its sources. Of a mark without one, the words that it has stay."""
     links: dict[object, list[object]] = {}
     for one in reversed(references) if isinstance(references, list) else ():
         if isinstance(one, Mapping) and isinstance(one.get("matched_text"), str):
@@ -229,6 +232,25 @@ def _with_sources(text: str, references: object) -> str:
         # Each is used once, so that a hostile file can't make a text much longer than itself.
         left = links.get(mark[0])
         link = left.pop() if left else None
-        return link if isinstance(link, str) else mark[0] if mark[0].startswith("【") else ""
+        words = link if isinstance(link, str) else mark[0] if mark[0].startswith("【") else ""
+        return words or _words_in(mark[0])
 
     return _MARK.sub(linked, text)
+
+
+def _words_in(mark: str) -> str:
+    """The words that a mark has itself: of a name (`["city", "Lyon", "a city"]`), and of a link."""
+    kind, *fields = mark[1:-1].split("\ue202")
+    match kind, fields:
+        case "entity", [named]:
+            try:
+                _, words, *_ = json.loads(named)
+            except (ValueError, TypeError, RecursionError):
+                return named
+            return str(words)
+        case "link_title" | "url", [words, address] if address.startswith(("https://", "http://")):
+            return f"[{words}]({address})"
+        case "link_title" | "url", [words, *_]:
+            return words
+        case _:
+            return ""

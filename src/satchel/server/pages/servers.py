@@ -12,7 +12,6 @@ from typing import Any, Final
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from satchel.addresses import host_and_port
 from satchel.config import new_mcp_server
 from satchel.errors import ConfigError, NotFound, UsageError
 from satchel.runtime import Satchel
@@ -28,7 +27,6 @@ from satchel.runtime.servers import (
     switch_server,
     try_server,
 )
-from satchel.server.binding import is_loopback
 from satchel.server.pages.kept import PlannedServer, ServerLogin, kept_of
 from satchel.server.pages.queries import FieldReader, part_of
 from satchel.server.pages.rendering import Form, Saying, State, form_of
@@ -132,11 +130,7 @@ def _table(form: Form) -> dict[str, Any]:
     token = form.get("token")
     if token:
         headers["Authorization"] = token if " " in token else f"Bearer {token}"
-    url = form.get("url")
-    if "://" not in url:
-        host, _ = host_and_port(url.partition("/")[0])
-        url = f"{'http' if is_loopback(host) else 'https'}://{url}"
-    table: dict[str, Any] = {"url": url, "headers": headers}
+    table: dict[str, Any] = {"url": form.get("url"), "headers": headers}
     if form.get("client_id"):
         table["oauth_client_id"] = form.get("client_id")
     return table

@@ -11,10 +11,9 @@ import httpx2
 from starlette.requests import Request
 from starlette.responses import Response
 
-from satchel.addresses import DEFAULT_PORTS
+from satchel.addresses import DEFAULT_PORTS, is_loopback
 from satchel.config import ProviderSettings
 from satchel.runtime import Satchel
-from satchel.server.binding import is_loopback
 from satchel.server.metrics import Metrics
 from satchel.server.proxy.conversation import ProxiedConversation, is_auxiliary, read_conversation
 from satchel.server.proxy.provider_answer import ProviderAnswer
