@@ -307,6 +307,17 @@ async def test_a_guest_is_told_nothing_of_no_sphere_and_what_a_guest_says_is_not
         ("Renzo here, Trieste.", "Furlan: boss of Renzo", "Renzo here. What is on?", False),
         ("Kevin, mais on dit Castor, bosse ici.", "User: doit 5 € à Castor", "Salut c'est Castor !", True),
         ("Renzo here, Trieste.", "Renzo (brother): rows", "Renzo here. What is on?", True),
+        # Whoever says whose they are, is quoted, or is written for is not the user.
+        ("Hi, I'm Lena, Tobi's wife. Hello?", "User: plays chess with Lena", "Lena here. What is on?", True),
+        ("Ich bin Lena, die Frau von Tobi.", "User: spielt mit Lena Go", "Lena hier. Was ist heute?", True),
+        ("Je suis Lena, la femme de Tobi.", "User: court avec Lena", "C'est Lena, tu es là ?", True),
+        ("Soy Lena, la mujer de Tobi.", "User: corre con Lena", "Soy Lena, ¿qué hay hoy?", True),
+        (
+            "Draft a letter: I am Lena and rent flat 4.",
+            "User: lets a flat to Lena",
+            "Lena here. Hello?",
+            True,
+        ),
     ],
 )
 async def test_a_name_that_the_user_gave_as_their_own_is_not_a_guests(

@@ -45,6 +45,7 @@ _WORD: Final = re.compile(r"\w[\w'-]*?(?='s\b|[^\w'-]|$)")
 """A word, without the "'s" of whoever has something."""
 _STRETCHED: Final = re.compile(r"([^\W\d])\1{2,}")
 _CLAUSE: Final = re.compile(r"[,;:.(]")
+_QUOTES: Final = re.compile('[:："“„«]')
 _UNSPACED: Final = "\u2e80"
 """The first character of the scripts without spaces."""
 _SENTENCE: Final = re.compile(r"[^.!?…。！？\n]+[.!?…。！？]*")
@@ -190,8 +191,10 @@ def is_kin(name: str, said: str) -> bool:
 
 
 def is_own(name: str, said: str) -> bool:
-    """Whether the user says that they are called so ("my name is Tobi", "Tobi here")."""
-    return _says(said, "own", name)
+    """Whether the user says that they are called so ("my name is Tobi", "Tobi here"), and not whoever they quote or
+    write for ("Draft a letter: I am Lena").
+    """
+    return _says(_QUOTES.split(said, maxsplit=1)[0], "own", name)
 
 
 def _says(said: str, form: str, name: str) -> bool:

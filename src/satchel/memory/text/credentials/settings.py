@@ -23,7 +23,7 @@ NAMES: Final = (
 )
 # In capitals, the end of a name is enough: SMTPPASS=…, and not BYPASS=….
 _IN_CAPITALS: Final = (
-    r"(?-i:(?<=[A-Z0-9])(?<!\bBY)(?<!\bCOM)(?<!\bTRES)(?<!\bSUR)(?<!\bUNDER)(?<!\bOVER)(?<!\bENCOM)PASS(?=[\"']?[=,]))"
+    r"(?-i:(?<=[A-Z0-9])(?<!BY)(?<!COM)(?<!TRES)(?<!SUR)(?<!UNDER)(?<!OVER)PASS(?=[\"']?[=,]))"
 )
 _DAY: Final = re.compile(r"\d{4}-\d\d-\d\d")
 # name = value, name: value, "name": "value" (also in JSON inside of JSON), <name>value</name>, define("NAME", "value");

@@ -62,7 +62,8 @@ _MOST_CHOICES: Final = 12
 _BLANK: Final = re.compile(r"\s*:?\s+")
 
 _FOR: Final = (
-    r"for|of|to|on|at|an|in|by|fürs?|beim?|vom|zu[mr]|[md]einer|der|pour|de|del|du|della|para|per|voor|do|для|от"
+    r"for|of|to|on|at|in|by|fürs?|beim?|vom|zu[mr]|an|[md]einer|der|pour|de|del|du|della|para|per|voor|do"
+    r"|для|от"
 )
 _OF: Final = re.compile(rf"(?:\s+(?:{_FOR})\s[^\n.:;=!?]{{1,60}})?", re.IGNORECASE)
 _LINK: Final = re.compile(
