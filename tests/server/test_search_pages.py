@@ -109,6 +109,15 @@ def test_control_k_searches_while_one_types_and_the_arrow_keys_lead_to_a_result(
         page.keyboard.press("ArrowDown")
         assert page.evaluate("document.activeElement.className") == "said"
         page.keyboard.press("Escape")
+        # Who has closed the search is led nowhere by what comes late.
+        page.evaluate("addEventListener('click', () => { window.led = true })")
+        page.keyboard.press("Control+k")
+        page.keyboard.type("ocelots")
+        page.keyboard.press("Backspace")
+        page.keyboard.press("Enter")
+        page.keyboard.press("Escape")
+        page.wait_for_selector("dialog #everything:not([aria-busy]) a.said", state="attached")
+        assert page.evaluate("window.led") is None
         page.locator("h1").click()
         page.keyboard.press("/")
         assert page.evaluate("document.activeElement.closest('dialog') !== null")

@@ -119,6 +119,8 @@ async def show(
     info = await service.satchel.sessions.info(id)
     family = await service.satchel.sessions.branches(info)
     info = as_listed(info, family)
+    # Before the log is read, which a turn that has begun reaches a moment later: one that has ended by then is in it.
+    has_begun = bool(service.sessions.turns_of(info.id))
     transcript = await read_transcript(service, info.id)
     where = await who_runs(service, info.id, transcript)
     if where == "nobody" and transcript.is_running:
@@ -143,8 +145,7 @@ async def show(
         # The page's event stream draws the same turns, and those after them.
         first_seq=turns[0].after_seq if turns and shown[0] > numbers[0] else 0,
         is_running=transcript.is_running and where != "nobody",
-        # A turn that has begun reaches the log a moment later.
-        has_begun=bool(service.sessions.turns_of(info.id)),
+        has_begun=has_begun,
         versions=versions(info, family),
         next_turn=next_turn,
         draft=await _draft(service, info) if (where, next_turn) == ("nobody", info.branch_turn) else "",

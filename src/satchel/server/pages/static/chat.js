@@ -479,12 +479,12 @@ composer.addEventListener("submit", async (event) => {
 function answers(text) {
   const yes = /^y+(es)?$|^ok$/i.test(text);
   if (!yes && !/^n+o?$/i.test(text)) return false;
-  const button = turns.querySelector(`[data-ask] [name=consent][value=${yes ? "once" : "no"}]`);
-  if (!button) return false;
-  if (performance.now() - shownAt.get(button.form.elements.question.value) < 500) return true;
+  const buttons = [...turns.querySelectorAll(`[data-ask] [name=consent][value=${yes ? "once" : "no"}]`)];
+  const button = buttons.find((each) => !each.disabled);   // the others are being answered
+  if (!button || performance.now() - shownAt.get(button.form.elements.question.value) < 500) return buttons.length > 0;
   message.value = "";
   keepDraft();
-  if (!button.disabled) button.form.requestSubmit(button);
+  button.form.requestSubmit(button);
   return true;
 }
 

@@ -162,7 +162,7 @@ function openSearch() {
       dialog.querySelector("#everything a.said")?.click();
     };
     document.addEventListener("swapped", openBest);
-    dialog.addEventListener("input", () => { opens = false; });
+    for (const end of ["input", "close"]) dialog.addEventListener(end, () => { opens = false; });
     dialog.addEventListener("keydown", (event) => {
       if (event.key === "Escape") { event.preventDefault(); dialog.close(); }  // a search field would only be emptied
       if (event.key === "Enter" && event.target.matches("input") && !event.isComposing) {
