@@ -200,7 +200,7 @@ def refusing(code: str) -> Iterator[str]:
 @pytest.mark.parametrize(
     ("code", "is_away"),
     [("28P01", False), ("28000", False), ("3D000", False), ("42501", False)]
-    + [("57P03", True), ("53300", True)],
+    + [("57P03", True), ("53300", True), ("55000", True)],
 )
 async def test_a_refusal_in_any_language_is_none_of_a_server_that_is_away(code: str, is_away: bool) -> None:
     with refusing(code) as url, pytest.raises(StorageError) as raised:

@@ -65,8 +65,12 @@ _SAYS_S = 3.0
 """The user is told after this."""
 _PAUSE_S = (0.05, 1.0)
 """Between two attempts: at first, and at most."""
-_LOST = ("08", "57P01", "57P02", "57P03", "53300")
-"""SQLSTATE: the connection, or the server, went away, or it has too many connections."""
+_LOST = ("08", "57P01", "57P02", "57P03")
+"""SQLSTATE: the connection, or the server, went away."""
+_REFUSED = ("28", "3D", "42501")
+"""SQLSTATE: the user, the password, the database or a right is wrong. Whatever else keeps a connection from being made,
+such as too many of them or a database that takes none for now, passes.
+"""
 _TRACED_CODE = re.compile(rb'\tErrorResponse\t S "[^"]*" V "[^"]*" C "([0-9A-Z]{5})"')
 _NEEDS_PASSWORD = "28P01"
 _WAITED = ("55P03", "57014", "40P01")
@@ -449,7 +453,7 @@ def _engine(address: URL) -> Engine:
 
 
 def _code_of_refusal(address: str) -> str | None:
-    """The SQLSTATE with which the server refuses a connection; None if it doesn't answer, or refuses no more.
+    """The SQLSTATE with which the server refuses a connection for good; None if it doesn't answer, or only not now.
 
     The driver has only words for it, in the language of the server. A trace of the protocol has the code.
     """
@@ -470,7 +474,8 @@ def _code_of_refusal(address: str) -> str | None:
             found = _TRACED_CODE.findall(trace.read())
         if state == pq.PollingStatus.OK:
             return None
-        return found[-1].decode() if found else _NEEDS_PASSWORD if driver.needs_password else None
+        code = found[-1].decode() if found else _NEEDS_PASSWORD if driver.needs_password else ""
+        return code if code.startswith(_REFUSED) else None
     except (psycopg.Error, AttributeError):  # only Linux has traces, and files in memory
         return None
     finally:
