@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -202,8 +201,8 @@ def things_of(ann: httpx2.Client) -> list[str]:
     answer = post("/v1/responses", json={"input": f"The code of the gate is {words('answered')}."})["id"]
     memories = [one["id"] for one in ann.get("/api/memories").json() if "shed" in str(one)]
     documents = [str(one["path"]) for one in ann.get("/api/memory/documents").json()]
-    while ann.get("/api/capabilities/open_shed").json()["status"] == "building":
-        time.sleep(0.02)
+    with ann.stream("GET", "/api/builder/status", params={"buildId": build["build_id"]}) as until_over:
+        until_over.read()
     ids = [*memories, *documents, attached["sha256"], project, build["build_id"], answer]
     return [session, *ids, "open_shed", f"{attached['sha256'][:16]}-note.txt", "code"]
 
