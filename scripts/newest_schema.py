@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from sqlalchemy import Connection
 
+from satchel.builder import tables as builder
+from satchel.capabilities import tables as capabilities
 from satchel.memory.store.tables import metadata
 from satchel.runtime import shared_browsers as browsers
 from satchel.sessions import tables as sessions
@@ -15,7 +17,8 @@ from satchel.storage.dialect import create_statements, policy_statements
 from satchel.storage.schema import NEWEST
 
 NEWEST_POSTGRESQL = NEWEST.with_name("newest_postgresql.sql")
-"""On a server are memory and conversations; what describes the folders of a home stays in its file."""
+"""On a server are memory, conversations, capabilities and builds."""
+_OF_USERS = (metadata, capabilities.metadata, builder.metadata)
 
 
 def newest_sql() -> str:
@@ -42,10 +45,11 @@ def newest_postgresql() -> str:
     """The same for PostgreSQL."""
     tables = [
         each
-        for some in (metadata, sessions.rows, sessions.metadata, browsers.rows)
+        for some in (*_OF_USERS, sessions.rows, sessions.metadata, browsers.rows)
         for each in create_statements(some)
     ]
-    return ";\n\n".join([*tables, *sessions.SERVER_ONLY, *policy_statements(metadata)]) + ";\n"
+    policies = [each for some in _OF_USERS for each in policy_statements(some)]
+    return ";\n\n".join([*tables, *sessions.SERVER_ONLY, *policies]) + ";\n"
 
 
 if __name__ == "__main__":

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,25 +22,12 @@ from satchel.runtime.rules import remove_rule, write_rule
 from tests.postgresql import Server, server_of
 from tests.requirements import requirement
 from tests.runtime.world import opened, settings_in
-from tests.server.world import World, chat, events_in, process, serving
+from tests.server.world import chat, events_in, machines, serving
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Server:
     return server_of(tmp_path_factory)
-
-
-@contextmanager
-def machines(url: str, tmp_path: Path) -> Iterator[tuple[World, httpx2.Client, httpx2.Client]]:
-    """A server in this process with its client, and the client of another machine's, which is its own process."""
-    here, there = tmp_path / "here", tmp_path / "there"
-    here.mkdir(exist_ok=True)
-    (there / "home").mkdir(parents=True, mode=0o700, exist_ok=True)
-    with serving(here, database=url) as near, near.client() as client:
-        for file in ("forgotten.key", "token"):
-            shutil.copy(near.home / file, there / "home")
-        with process(there, "free", database=url) as (_, other):
-            yield near, client, other
 
 
 def runs(at: httpx2.Client, session: str) -> bool:

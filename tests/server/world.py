@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import ssl
 import subprocess
 import sys
@@ -263,3 +264,16 @@ def process(
         running.wait(120)
         if running.stdout is not None:
             running.stdout.close()
+
+
+@contextmanager
+def machines(url: str, tmp_path: Path) -> Iterator[tuple[World, httpx2.Client, httpx2.Client]]:
+    """A server in this process with its client, and the client of another machine's, which is its own process."""
+    here, there = tmp_path / "here", tmp_path / "there"
+    here.mkdir(exist_ok=True)
+    (there / "home").mkdir(parents=True, mode=0o700, exist_ok=True)
+    with serving(here, database=url) as near, near.client() as client:
+        for file in ("forgotten.key", "token"):
+            shutil.copy(near.home / file, there / "home")
+        with process(there, "free", database=url) as (_, other):
+            yield near, client, other

@@ -83,7 +83,7 @@ class BuildQueue:
     """
 
     def __init__(self, database: Database, *, clock: Clock, user_id: str) -> None:
-        self._database = database
+        self._database = database.of(user_id)
         self._clock = clock
         self._user = user_id
 

@@ -33,7 +33,7 @@ from satchel.capabilities.folder import (
     version_folder,
     write_folder,
 )
-from satchel.capabilities.kept import Returned
+from satchel.capabilities.kept import Returned, Seal
 from satchel.capabilities.package import (
     CODE,
     MANIFEST,
@@ -78,9 +78,7 @@ T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
 
-_FOLDER: Final = "capabilities"
-_ASIDE: Final = ".unregistered"
-"""Folders of versions that no row describes are moved here, never deleted."""
+FOLDER: Final = "capabilities"
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MOST: Final = 10_000
 """Capabilities of one user. Only a program that requests in a loop reaches it."""
@@ -132,25 +130,46 @@ class Checkout:
 
 
 class Catalogue:
-    """The catalogue of one user. Several processes may have it open.
+    """The catalogue of one user. Several processes may have it open, and with a server several machines: then each
+    reading takes in first what another machine has changed.
 
     Wherever a capability is named, its id, its name and its tool's name (`cap_…`) are accepted.
 
     Attributes:
-        returned: What the database had lost when this was opened.
+        returned: What the database had lost when this was opened, and what else the user has to know of.
+        on_returned: Called with the same of later changes at other machines.
     """
 
-    def __init__(self, database: Database, *, home: Path, clock: Clock, user: str = "default") -> None:
+    def __init__(
+        self,
+        database: Database,
+        *,
+        home: Path,
+        clock: Clock,
+        user: str = "default",
+        seal: Seal | None = None,
+    ) -> None:
         """Use `open`."""
-        self._database = database
+        self._whole = database
+        self._database = database.of(user)
+        self._seal = seal
         self._home = home
         self._clock = clock
         self._user = user
-        self.folder = home / _FOLDER
+        self.folder = home / FOLDER
         self.returned: tuple[Returned, ...] = ()
+        self.on_returned: Callable[[Sequence[Returned]], None] = lambda _: None
 
     @classmethod
-    async def open(cls, database: Database, *, home: Path, clock: Clock, user: str = "default") -> Catalogue:
+    async def open(
+        cls,
+        database: Database,
+        *,
+        home: Path,
+        clock: Clock,
+        user: str = "default",
+        seal: Seal | None = None,
+    ) -> Catalogue:
         """Open the catalogue, and make rows, records and folders agree.
 
         What a database has lost comes back from the records (see `kept`). A folder that is missing is restored from its
@@ -162,27 +181,40 @@ class Catalogue:
             home: SATCHEL_HOME.
             clock: For all times.
             user: Whose capabilities.
+            seal: With the home's key, where the database is a server.
 
         Raises:
             StorageError: The database or a folder is unusable.
         """
-        catalogue = cls(database, home=home, clock=clock, user=user)
+        catalogue = cls(database, home=home, clock=clock, user=user, seal=seal)
         known = await database.read(catalogue._numbers)
         if known or catalogue.folder.exists():
             await _in_thread(catalogue._discard_staged)
             is_behind = await database.read(lambda connection: kept.is_behind(connection, catalogue.folder))
             if is_behind or await _in_thread(catalogue._found) != known:
-                try:
-                    catalogue.returned = await database.write(catalogue._repair, durable=True)
-                except StorageUnwritable as error:
-                    # What is there can be read and run.
-                    _log.warning("Rows, records and folders of capabilities may differ: %s", error)
+                catalogue.returned = await catalogue._agree()
         return catalogue
+
+    async def _agree(self) -> tuple[Returned, ...]:
+        try:
+            return await self._whole.write(self._repair, durable=True)
+        except StorageUnwritable as error:
+            # What is there can be read and run.
+            _log.warning("Rows, records and folders of capabilities may differ: %s", error)
+            return ()
+
+    async def _look(self, *, again: bool = False) -> None:
+        """Take in what another machine has changed since this one looked, or whatever differs (`again`)."""
+        if self._seal is None:
+            return
+        if again or await self._whole.read(lambda connection: kept.is_behind(connection, self.folder)):
+            self.on_returned(await self._agree())
 
     # ---- Reading
 
     async def version(self) -> int:
         """A number that grows with each change that models may notice; runs don't change it."""
+        await self._look()
         ((version,),) = await self._database.read(
             lambda connection: _VERSION.run(connection, {"user": self._user})
         )
@@ -190,6 +222,7 @@ class Catalogue:
 
     async def list(self, *statuses: CapabilityStatus) -> tuple[Capability, ...]:
         """All capabilities, or those with one of these statuses, in the order of their names."""
+        await self._look()
         query = select(capabilities).where(capabilities.c.user_id == self._user).order_by(capabilities.c.name)
         if statuses:
             query = query.where(capabilities.c.status.in_(statuses))
@@ -198,6 +231,7 @@ class Catalogue:
 
     async def find(self, name: str) -> Capability | None:
         """The capability with this name, tool name or id; None if there is none."""
+        await self._look()
         row = await self._database.read(lambda connection: self._row(connection, name))
         return None if row is None else self._capability(row)
 
@@ -243,19 +277,26 @@ class Catalogue:
 
         Raises:
             NotFound: There is no such version.
+            StorageError: The database has other files than those that were registered.
         """
         capability = await self.get(name)
-        content = await self._database.read(
+        row = await self._database.read(
             lambda connection: connection.execute(
-                select(capability_versions.c.archive).where(
+                select(capability_versions.c.archive, capability_versions.c.sha256).where(
                     capability_versions.c.capability_id == capability.id,
                     capability_versions.c.number == number,
                 )
-            ).scalar()
+            ).one_or_none()
         )
-        if content is None:
+        if row is None:
             raise NotFound(f"{capability.name} has no version {number}. See `satchel capability versions`.")
-        return await _in_thread(lambda: read_package(archive.unpack(content)))
+        files = await _in_thread(lambda: kept.files_of(row.archive, row.sha256))
+        if files is None:
+            raise StorageError(
+                f"The files of version {number} of {capability.name} in the database are not those that were "
+                "registered."
+            )
+        return await _in_thread(lambda: read_package(files))
 
     async def on_disk(self, name: str, number: int) -> Package:
         """The files of a version as they are in its folder, which the user may have edited.
@@ -329,9 +370,18 @@ class Catalogue:
 
         Raises:
             NotFound: No version is active.
+            Refused: On the server, it isn't what a machine of this home has registered and allowed; or it was changed
+                since `capability` was read.
             StorageError: The folder can't be read.
             UsageError: It contains what no capability does, or no `main.py`.
         """
+        if not await self._is_as_kept(capability):
+            await self._look(again=True)
+            if not await self._is_as_kept(capability):
+                raise Refused(
+                    f"{capability.name} is not run: it was changed just now, or what the database has is not what this "
+                    "home has registered and allowed. Try again."
+                )
         row = await self._database.read(
             lambda connection: self._version_row(connection, capability.id, capability.version)
         )
@@ -348,6 +398,19 @@ class Catalogue:
         edited = not is_unchanged(files, row.sha256)
         limits = {} if edited else json.loads(files[MANIFEST])["limits"]
         return Checkout(folder=folder, limits=limits, edited=edited)
+
+    async def _is_as_kept(self, capability: Capability) -> bool:
+        """Whether what is to run is what this machine knows of it; in a file nobody else writes."""
+        if self._seal is None:
+            return True
+
+        def look(connection: Connection) -> bool:
+            row = self._row(connection, capability.id)
+            if row is None or not kept.is_same(connection, self.folder, capability.id):
+                return False
+            return replace(self._capability(row), reliability=capability.reliability) == capability
+
+        return await self._database.read(look)
 
     async def approved(self, name: str) -> Access:
         """What the user allowed a capability to reach."""
@@ -410,7 +473,9 @@ class Catalogue:
             if row is not None and row.status != "failed":
                 return row.id, row.build_id, False, False
             if row is not None:
+                self._require_own(connection, row.id)
                 self._set(connection, row.id, status="building", build_id=build_id, reasons="[]")
+                kept.keep(connection, self.folder, row.id, self._seal, user=self._user)
                 return row.id, build_id, True, False
             return self._create(connection, wanted, provenance, now), build_id, True, False
 
@@ -570,7 +635,7 @@ class Catalogue:
                 )
             target = version_folder(self._path(row.id), staged.number)
             if target.exists():
-                self._move_aside(target)
+                kept.move_aside(self.folder, target)
             connection.execute(
                 insert(capability_versions).values(
                     capability_id=row.id,
@@ -750,7 +815,7 @@ class Catalogue:
         capability = await self.get(name)
         gone = delete(capabilities).where(capabilities.c.id == capability.id)
         # The rows and the record go first: a folder that is left behind by a crash has neither and is moved aside.
-        await self._execute(capability.id, gone)
+        await self._change(capability.id, lambda connection: connection.execute(gone), removes=True)
         await _in_thread(lambda: discard(capability.path))
         if capability.path.exists():
             raise StorageError(
@@ -921,21 +986,42 @@ class Catalogue:
 
     # ---- Rows
 
-    async def _change(self, id: str, write: Callable[[Connection], T]) -> T:
+    async def _change(self, id: str, write: Callable[[Connection], T], *, removes: bool = False) -> T:
         """Change rows, their record and `version`, or nothing. `id` is "" before a capability has a version."""
+        has_written = False
+        if self._seal is not None and id and not removes:
+
+            def may_change(connection: Connection) -> bool:
+                return kept.may_change(connection, self.folder, id, self._seal)
+
+            if not await self._database.read(may_change):
+                await self._look(again=True)
 
         def both(connection: Connection) -> T:
+            nonlocal has_written
+            if not removes:
+                self._require_own(connection, id)
+            kept.count(connection, self.folder, self._user)
             result = write(connection)
-            self._count_change(connection)
-            kept.keep(connection, self.folder, id)
+            has_written = True
+            kept.keep(connection, self.folder, id, self._seal, user=self._user)
             return result
 
         try:
             return await self._database.write(both, durable=True)
         except BaseException:
-            with anyio.CancelScope(shield=True), suppress(SatchelError):
-                await self._database.write(lambda connection: kept.keep(connection, self.folder, id))
+            if has_written:
+                with anyio.CancelScope(shield=True), suppress(SatchelError):
+                    await self._database.write(lambda connection: kept.note(connection, self.folder, id))
             raise
+
+    def _require_own(self, connection: Connection, id: str) -> None:
+        """Refuse to confirm by a change what others wrote into the rows of a capability."""
+        if id and not kept.may_change(connection, self.folder, id, self._seal):
+            raise Refused(
+                "What the database has of this capability is not what this home has stored, so it can't be changed. "
+                "`satchel capability remove` removes it."
+            )
 
     async def _execute(self, id: str, statement: Update | Delete) -> None:
         await self._change(id, lambda connection: connection.execute(statement))
@@ -973,7 +1059,7 @@ class Catalogue:
                 hosts="[]",
                 secrets="[]",
                 state=0,
-                path=f"{_FOLDER}/{id}",
+                path=f"{FOLDER}/{id}",
                 provenance=_json(provenance_to_json(provenance)),
                 build_id=provenance.build_id,
                 reasons="[]",
@@ -987,14 +1073,6 @@ class Catalogue:
     def _set(self, connection: Connection, id: str, **values: Any) -> None:
         values["updated_at"] = self._now()
         connection.execute(update(capabilities).where(capabilities.c.id == id).values(values))
-
-    def _count_change(self, connection: Connection) -> None:
-        mine = capability_changes.c.user_id == self._user
-        counted = connection.execute(
-            update(capability_changes).where(mine).values(changed=capability_changes.c.changed + 1)
-        )
-        if not counted.rowcount:
-            connection.execute(insert(capability_changes).values(user_id=self._user, changed=1))
 
     def _activate(
         self, connection: Connection, row: Row[Any], number: int, package: Package, *, close_build: bool
@@ -1114,22 +1192,16 @@ class Catalogue:
 
     def _repair(self, connection: Connection) -> tuple[Returned, ...]:
         """Make rows, records and folders agree. The transaction keeps registrations of other processes out."""
-        returned = kept.take_back(connection, self.folder, now=self._clock.now())
+        returned = kept.agree(connection, self.folder, self._seal, now=self._clock.now())
         known, found = self._numbers(connection), self._found()
         for id, numbers in known.items():
             for number in sorted(numbers - found.get(id, frozenset())):
-                content = connection.execute(
-                    select(capability_versions.c.archive).where(
-                        capability_versions.c.capability_id == id, capability_versions.c.number == number
-                    )
-                ).scalar_one()
-                replace_folder(version_folder(self._path(id), number), archive.unpack(content))
-                _log.warning(
-                    "The folder of version %d of capability %s was missing and was restored.", number, id
-                )
+                if (files := kept.registered(connection, self.folder, id, number)) is not None:
+                    replace_folder(version_folder(self._path(id), number), files)
+                    _log.info("The folder of version %d of capability %s was made.", number, id)
         for id, numbers in found.items():
             for number in sorted(numbers - known.get(id, frozenset())):
-                self._move_aside(version_folder(self._path(id), number))
+                kept.move_aside(self.folder, version_folder(self._path(id), number))
         return returned
 
     def _discard_staged(self) -> None:
@@ -1139,13 +1211,6 @@ class Catalogue:
             for entry in () if each.name.startswith(".") else _entries(each):
                 if entry.name.startswith(STAGING) and entry.lstat().st_mtime < yesterday:
                     discard(entry)
-
-    def _move_aside(self, folder: Path) -> None:
-        """Move a folder that no row describes to where the user finds it."""
-        aside = self.folder / _ASIDE / f"{folder.parent.name}-{folder.name}-{uuid.uuid4().hex[:8]}"
-        aside.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        folder.rename(aside)
-        _log.warning("%s is not registered; it was moved to %s.", folder, aside)
 
     # ---- Rows as data
 

@@ -67,6 +67,10 @@ capabilities = Table(
     Column("recent_ms", Text, nullable=False),
     Column("peak_mb", Float, nullable=False),
     Column("last_run_at", BigInteger),
+    # The number of the user's change that was its last one, and on a server the proof that a machine of the home's made
+    # it; see `kept`.
+    Column("changed", BigInteger, nullable=False, server_default="0"),
+    Column("proof", Text, nullable=False, server_default=""),
     UniqueConstraint("user_id", "name", name="uq_capabilities_user_name"),
     CheckConstraint(
         "status IN ('building', 'proposed', 'active', 'failed', 'disabled')", name="ck_capabilities_status"
@@ -141,4 +145,13 @@ capability_changes = Table(
     metadata,
     Column("user_id", Text, primary_key=True),
     Column("changed", BigInteger, nullable=False),
+)
+
+# On a server, what was removed, with the proof that a machine of the home's did it, so that it goes at the others.
+capability_removals = Table(
+    "capability_removals",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("user_id", Text, nullable=False),
+    Column("proof", Text, nullable=False),
 )

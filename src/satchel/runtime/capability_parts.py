@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +13,7 @@ from satchel.capabilities.allowances import Allowances
 from satchel.capabilities.cases import result_to_json
 from satchel.capabilities.catalogue import Catalogue
 from satchel.capabilities.checking import Registrar, Registration, Tested
+from satchel.capabilities.kept import Returned
 from satchel.capabilities.lookup import Lookup
 from satchel.capabilities.moving import Mover
 from satchel.capabilities.package import draft_of
@@ -72,18 +74,23 @@ class CapabilityParts:
         cls, parts: Parts, home: Home, *, documents: Documents, outside: OutsideCalls
     ) -> CapabilityParts | None:
         """Open them; None if the database can't be opened, which the home's notices say."""
-        if home.database is None:
+        if home.made is None:
             return None
         settings, clock = parts.settings, parts.clock
         if misnamed := parts.sandboxes.misnamed:
             parts.notices.post(Notice(part="sandbox", text=misnamed))
         try:
-            catalogue = await Catalogue.open(home.database, home=settings.home, clock=clock)
+            catalogue = await home.catalogue()
         except StorageError as error:
             parts.notices.post(Notice(part="capabilities", text=f"Capabilities are unavailable: {error}"))
             return None
-        if catalogue.returned:
-            parts.notices.post(Notice(part="capabilities", text=returned_line(catalogue.returned)))
+
+        def tell(returned: Sequence[Returned]) -> None:
+            if returned:
+                parts.notices.post(Notice(part="capabilities", text=returned_line(returned)))
+
+        tell(catalogue.returned)
+        catalogue.on_returned = tell
 
         async def allowances() -> Allowances:
             # Rules are written and removed while the program runs.
@@ -107,7 +114,7 @@ class CapabilityParts:
         builds = Builds(
             parts,
             home,
-            queue=BuildQueue(home.database, clock=clock, user_id="default"),
+            queue=BuildQueue(home.made, clock=clock, user_id="default"),
             catalogue=catalogue,
             registrar=registrar,
             allowances=allowances,
@@ -115,7 +122,7 @@ class CapabilityParts:
             sandbox=parts.sandboxes.get,
             layers=parts.sandboxes.layer,
         )
-        lookup = Lookup(catalogue, home.database, embedder=home.embedder)
+        lookup = Lookup(catalogue, home.made.of("default"), embedder=home.embedder)
         return cls(
             catalogue=catalogue,
             runner=runner,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import replace
 from datetime import datetime
@@ -15,7 +15,7 @@ from typing import Literal
 
 import anyio.to_thread
 
-from satchel.builder.forgetting import earned_from, forget_proposals, forget_words, sessions_of_builds
+from satchel.builder.forgetting import Earned, earned_from, forget_proposals, forget_words, sessions_of_builds
 from satchel.capabilities.catalogue import Catalogue
 from satchel.capabilities.folder import discard
 from satchel.capabilities.forgetting import forget_inputs
@@ -35,7 +35,7 @@ from satchel.runtime.backup import interrupted_restore
 from satchel.runtime.capture import catch_up
 from satchel.runtime.copies import copies_of, note_copy
 from satchel.runtime.forgetting import ForgetReceipt, forget, pictures_with
-from satchel.runtime.lines import counted
+from satchel.runtime.lines import counted, returned_line
 from satchel.runtime.moving import rows_left
 from satchel.runtime.notices import NoticeBoard
 from satchel.runtime.projects import Project, ProjectMemories, Projects, SessionScope, project_of, scope_of
@@ -60,9 +60,10 @@ class Home:
         memory: The memory, or None if it is off or can't be opened; `notices` says why.
         projects: What projects there are; `memory_in` is the memory of one.
         notices: What the user should know, such as parts that are unavailable.
-        database: None if it can't be opened.
+        database: The home's file; None if it can't be opened.
         server: The database on a server, where other machines find conversations; None if there is none, or if it can't
             be used.
+        made: Where capabilities and builds are; None if it can't be used.
         hasher: Has the home's key; it signs what the database keeps and nobody else may write.
         embedder: Memory's embedder, or "none". It loads nothing before it is used.
         on_forgotten: Called with the words that are being forgotten and the ids of their memories.
@@ -92,10 +93,22 @@ class Home:
         self.notices = notices
         self.database = database
         self.server = server
+        self.made = server if is_server(settings.database_location) else database
         self.embedder = embedder
         self.hasher = WordHasher(settings.home / KEY_FILE)
         self.on_redacted: list[Callable[[str], Awaitable[None]]] = []
         self.on_forgotten: list[Callable[[Sequence[Words], Sequence[str]], None]] = []
+
+    async def catalogue(self) -> Catalogue:
+        """Open the catalogue of capabilities.
+
+        Raises:
+            StorageError: Its database can't be used.
+        """
+        if self.made is None:
+            raise StorageError("The database can't be used. `satchel doctor` shows why.")
+        seal = self.hasher if self.made is self.server else None
+        return await Catalogue.open(self.made, home=self.settings.home, clock=self.clock, seal=seal)
 
     def shared_key(self, purpose: str) -> bytes:
         """A key of 32 bytes that all homes with this one's `forgotten.key` have.
@@ -432,7 +445,7 @@ class Home:
         self, memory: Memory, ids: Sequence[str], *, deleted: str | None = None
     ) -> ForgetReceipt:
         """Forget memories of one scope, with all that they left in logs, builds and other scopes."""
-        database = self.database
+        database = self.made
 
         async def in_builds(words: Sequence[Words]) -> None:
             if database is not None:
@@ -441,10 +454,12 @@ class Home:
                 folder = self.settings.home / "builds"
                 places = {(one.session, one.turn) for one in words}
                 # Before their rows: they lead to the tools if this is cut off.
-                await self._forget_earned(database, places)
+                await self._forget_earned(await earned_from(database, places))
                 await forget_proposals(database, places)
                 await forget_words(database, folder, lambda session, text: redacted(session, text, False))
 
+        if database is not None and await memory.known(ids):
+            await forget_inputs(database)
         receipt = await forget(
             ids,
             memory=memory,
@@ -457,21 +472,16 @@ class Home:
             also=in_builds,
             project=deleted,
         )
-        if self.database is not None and not receipt.is_empty:
-            await forget_inputs(self.database)
         for entry in receipt.logs.sessions:
             for reload in self.on_redacted:
                 await reload(entry.session_id)
         return receipt
 
-    async def _forget_earned(
-        self, database: Database, places: Collection[tuple[str | None, int | None]]
-    ) -> None:
+    async def _forget_earned(self, found: Mapping[str, Earned]) -> None:
         """Take out of earned tools what they came of, and delete the logs and folders of their builds."""
-        found = await earned_from(database, places)
         if not found:
             return
-        catalogue = await Catalogue.open(database, home=self.settings.home, clock=self.clock)
+        catalogue = await self.catalogue()
         for id, earned in found.items():
             with suppress(NotFound):
                 tool = await catalogue.get(id)
@@ -577,7 +587,7 @@ async def _shared(
     *,
     is_copied: bool,
 ) -> Database | None:
-    """Where the conversations are: on the server, and those that were begun without it are moved there."""
+    """Where conversations, capabilities and builds are: on the server; those that are in the home are moved there."""
     why = "The server can't be used."
     try:
         if server is not None:
@@ -586,7 +596,8 @@ async def _shared(
         server, why = None, str(error)
     if server is None:
         text = (
-            f"Conversations on the server are not shown, and new ones are files of this home for now. {why}"
+            "Conversations on the server are not shown, and new ones are files of this home for now. There are no "
+            f"capabilities until it can be used. {why}"
         )
         notices.post(Notice(part="sessions", text=text))
         return local
@@ -608,7 +619,22 @@ async def _shared(
                 notices.post(
                     Notice(part="sessions", text=f"Some conversations stay files, out of lists. {text}")
                 )
+        if local is not None:
+            await _take_in_made(settings, local, server, notices)
     return server
+
+
+async def _take_in_made(settings: Settings, local: Database, server: Database, notices: NoticeBoard) -> None:
+    from satchel.runtime.made import take_in_made  # noqa: PLC0415 - as above
+
+    try:
+        returned = await take_in_made(settings, local, server)
+    except StorageError as error:
+        text = f"Capabilities of this machine are not on the server yet: {error}"
+        notices.post(Notice(part="capabilities", text=text))
+    else:
+        if returned:
+            notices.post(Notice(part="capabilities", text=returned_line(returned)))
 
 
 def _left_behind(count: int, settings: Settings) -> Notice:

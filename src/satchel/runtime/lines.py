@@ -357,9 +357,23 @@ def saved_in_words(calls: float, tokens: float, seconds: float) -> str:
 
 
 def returned_line(returned: Sequence[Returned]) -> str:
-    """What came back after the database was lost, and what of it has to be approved again."""
-    names = ", ".join(each.name for each in returned)
-    text = f"The database lacked what was last decided on capabilities. It was read back from their folders: {names}."
+    """What came back after the database was lost, what of it has to be approved again, and what changed elsewhere."""
+    text = " ".join(
+        f"{each.name} was changed at another machine, too. "
+        + (
+            f"What was changed here is in {each.place}, and is not used."
+            if each.place is not None
+            else "What was edited here is gone, because something in it is forgotten."
+        )
+        for each in returned
+        if each.elsewhere
+    )
+    names = ", ".join(each.name for each in returned if not each.elsewhere)
+    if not names:
+        return text
+    text += (" " if text else "") + (
+        f"The database lacked what was last decided on capabilities. It was read back from their folders: {names}."
+    )
     changed = ", ".join(each.name for each in returned if each.is_changed)
     if changed:
         text += (

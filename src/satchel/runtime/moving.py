@@ -12,6 +12,7 @@ import anyio
 from anyio.to_thread import run_sync
 from sqlalchemy import Connection
 
+from satchel.capabilities.catalogue import Catalogue
 from satchel.clock import Clock, SystemClock
 from satchel.config import Settings, set_value
 from satchel.config.home import replace_file
@@ -19,6 +20,7 @@ from satchel.errors import Refused, StorageError, UsageError
 from satchel.memory.text.hashing import KEY_FILE, WordHasher
 from satchel.memory.transfer.moving import clear_rows, copy_rows, count_rows, digest_rows, has_rows
 from satchel.runtime.agreed import Agreed
+from satchel.runtime.made import clear_made, copy_made, digest_made, has_made, take_in_made
 from satchel.runtime.memory_work import LOCK
 from satchel.runtime.person_homes import leave_server
 from satchel.runtime.serving import HOOKS_FILE, SERVE_FILE, serving
@@ -130,11 +132,15 @@ async def migrate(settings: Settings, to: str) -> Moved:
                 raise Refused(f"{target.place} has other memories. Nothing was changed.")
             if target is local:
                 await store_beside(root, server, clock=clock)
-            logs = "" if target is server else await server.read(digest_conversations)
+                await take_in_made(settings, local, server)  # of a move that was killed
+                await (await _catalogue(settings, server)).version()  # for the folders
+            logs = "" if target is server else await server.read(_digest)
             replace_file(marker, json.dumps({"to": to, "server": url, "digest": digest, "logs": logs}))
             if target is local:
                 count = await copy_conversations(root, server, local, clock=clock)
             await target.write(lambda there: _copy(source, there), durable=True)
+            if target is local:
+                await target.write(lambda there: copy_made(source, there), durable=True)
             if await target.read(digest_rows) != digest:
                 await target.write(clear_rows)
                 raise StorageError(
@@ -144,15 +150,17 @@ async def migrate(settings: Settings, to: str) -> Moved:
         def leave(here: Connection) -> None:
             if has_rows(here) and digest_rows(here) != digest:
                 raise Refused(f"{source.place} changed after it was copied. Nothing was removed there.")
-            if target is local and digest_conversations(here) not in (logs, NO_CONVERSATIONS):
+            if target is local and _digest(here) not in (logs, NO_CONVERSATIONS):
                 raise Refused(
-                    f"A conversation in {source.place} changed after it was copied. Nothing was removed."
+                    f"A conversation or a capability in {source.place} changed after it was copied. Nothing was "
+                    "removed."
                 )
             if not has_switched:
                 set_value(settings.config_path, "database", to if is_server(to) else "")
             clear_rows(here)
             if target is local:
                 clear_conversations(here)
+                clear_made(here)
 
         if target is local and not has_switched:
             await run_sync(leave_server, settings)
@@ -163,6 +171,7 @@ async def migrate(settings: Settings, to: str) -> Moved:
         if target is server:
             count = sum(1 for _ in root.glob("*/*.jsonl"))
             left = await take_in(root, local, server, clock=clock)
+            await take_in_made(settings, local, server)
         is_clean = await source.scrub()
         if is_clean:
             if target is local:
@@ -206,6 +215,16 @@ def _who_uses(settings: Settings) -> str:
     return f"{who} uses {settings.home_database}. End it, and try again. Nothing was changed."
 
 
+def _digest(connection: Connection) -> str:
+    conversations = digest_conversations(connection)
+    return f"{conversations} {digest_made(connection)}" if has_made(connection) else conversations
+
+
+async def _catalogue(settings: Settings, server: Database) -> Catalogue:
+    seal = WordHasher(settings.home / KEY_FILE)
+    return await Catalogue.open(server, home=settings.home, clock=server.clock, seal=seal)
+
+
 def _copy(source: Database, there: Connection) -> None:
     if has_rows(there):
         clear_rows(there)  # of a move that was killed
@@ -213,8 +232,8 @@ def _copy(source: Database, there: Connection) -> None:
 
 
 async def copy_from_server(settings: Settings, file: Path, sessions: Path, *, clock: Clock) -> None:
-    """Add the memories that are on a server to a copy of the home's file, and write the conversations that are there to
-    a folder, so that a backup holds them.
+    """Add the memories, capabilities and builds that are on a server to a copy of the home's file, and write the
+    conversations that are there to a folder, so that a backup holds them.
 
     Raises:
         StorageError: The server, or the file, can't be used, or the memories are another home's.
@@ -225,6 +244,7 @@ async def copy_from_server(settings: Settings, file: Path, sessions: Path, *, cl
     ):
         await server.bind(WordHasher(settings.home / KEY_FILE).mark)
         await copy.write(lambda there: _copy(server, there))
+        await copy.write(lambda there: copy_made(server, there))
         await store_beside(settings.home / "sessions", server, clock=clock)
         await copy_conversations(sessions, server, copy, clock=clock)
 

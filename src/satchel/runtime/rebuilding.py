@@ -9,7 +9,6 @@ from pathlib import Path
 
 import anyio.to_thread
 
-from satchel.capabilities.catalogue import Catalogue
 from satchel.capabilities.kept import Returned
 from satchel.clock import Clock, SystemClock
 from satchel.config import Settings
@@ -58,8 +57,7 @@ async def rebuild(settings: Settings) -> RebuiltHome:
             )
         read_back = [(memory.rebuilt, await memory.rebuild()) for memory in await home.memories()]
         logs = await compare(home.sessions, home.memory_in, capture=True)
-        assert home.database is not None  # memory is in it
-        catalogue = await Catalogue.open(home.database, home=settings.home, clock=clock)
+        catalogue = await home.catalogue()
     clear_loss(settings.home)
     return RebuiltHome(
         journal=Rebuilt(

@@ -24,7 +24,7 @@ async def run_worker(settings: Settings, *, once: bool, tell: Callable[[str], No
     quiet = replace(settings, memory=replace(settings.memory, capture=False))
     async with Satchel.open(quiet, embedder="none", upkeep="none") as satchel:
         parts = satchel.capabilities
-        if parts is None or satchel.home.database is None:
+        if parts is None or satchel.home.made is None:
             raise StorageError("The database can't be opened. `satchel doctor` shows why.")
         builds = parts.builds
         worker = BuildWorker(

@@ -302,7 +302,7 @@ CREATE TABLE capabilities (
 	failing_since BIGINT, 
 	recent_ms TEXT NOT NULL, 
 	peak_mb FLOAT NOT NULL, 
-	last_run_at BIGINT, 
+	last_run_at BIGINT, changed BIGINT DEFAULT '0' NOT NULL, proof TEXT DEFAULT '' NOT NULL, 
 	PRIMARY KEY (id), 
 	CONSTRAINT uq_capabilities_user_name UNIQUE (user_id, name), 
 	CONSTRAINT ck_capabilities_status CHECK (status IN ('building', 'proposed', 'active', 'failed', 'disabled')), 
@@ -517,4 +517,11 @@ CREATE INDEX ix_memories_discretion ON memories (space_id) WHERE discretion <> '
 
 CREATE INDEX ix_memory_statements_every ON memory_statements (space_id, every) WHERE every IS NOT NULL;
 
-INSERT INTO alembic_version VALUES ('0026_row_security');
+CREATE TABLE capability_removals (
+	id TEXT NOT NULL, 
+	user_id TEXT NOT NULL, 
+	proof TEXT NOT NULL, 
+	PRIMARY KEY (id)
+);
+
+INSERT INTO alembic_version VALUES ('0027_capabilities_on_server');

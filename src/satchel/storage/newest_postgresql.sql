@@ -355,6 +355,168 @@ CREATE TABLE memory_tokens (
 
 ALTER TABLE memory_tokens ALTER COLUMN "tokens" SET STATISTICS 0;
 
+CREATE TABLE capabilities (
+	id TEXT COLLATE "C" NOT NULL,
+	user_id TEXT COLLATE "C" NOT NULL,
+	name TEXT COLLATE "C" NOT NULL,
+	description TEXT COLLATE "C" NOT NULL,
+	status TEXT COLLATE "C" NOT NULL,
+	version INTEGER NOT NULL,
+	input_schema TEXT COLLATE "C" NOT NULL,
+	output_schema TEXT COLLATE "C" NOT NULL,
+	tags TEXT COLLATE "C" NOT NULL,
+	requirements TEXT COLLATE "C" NOT NULL,
+	hosts TEXT COLLATE "C" NOT NULL,
+	secrets TEXT COLLATE "C" NOT NULL,
+	state INTEGER NOT NULL,
+	path TEXT COLLATE "C" NOT NULL,
+	provenance TEXT COLLATE "C" NOT NULL,
+	build_id TEXT COLLATE "C" NOT NULL,
+	reasons TEXT COLLATE "C" NOT NULL,
+	created_at BIGINT NOT NULL,
+	updated_at BIGINT NOT NULL,
+	runs INTEGER NOT NULL,
+	failures INTEGER NOT NULL,
+	failures_in_row INTEGER NOT NULL,
+	failing_since BIGINT,
+	recent_ms TEXT COLLATE "C" NOT NULL,
+	peak_mb FLOAT NOT NULL,
+	last_run_at BIGINT,
+	changed BIGINT DEFAULT '0' NOT NULL,
+	proof TEXT COLLATE "C" DEFAULT '' NOT NULL,
+	PRIMARY KEY (id),
+	CONSTRAINT uq_capabilities_user_name UNIQUE (user_id, name),
+	CONSTRAINT ck_capabilities_status CHECK (status IN ('building', 'proposed', 'active', 'failed', 'disabled')),
+	CONSTRAINT ck_capabilities_state CHECK (state IN (0, 1))
+);
+
+ALTER TABLE capabilities ALTER COLUMN "id" SET STATISTICS 0, ALTER COLUMN "user_id" SET STATISTICS 0, ALTER COLUMN "name" SET STATISTICS 0, ALTER COLUMN "description" SET STATISTICS 0, ALTER COLUMN "status" SET STATISTICS 0, ALTER COLUMN "input_schema" SET STATISTICS 0, ALTER COLUMN "output_schema" SET STATISTICS 0, ALTER COLUMN "tags" SET STATISTICS 0, ALTER COLUMN "requirements" SET STATISTICS 0, ALTER COLUMN "hosts" SET STATISTICS 0, ALTER COLUMN "secrets" SET STATISTICS 0, ALTER COLUMN "path" SET STATISTICS 0, ALTER COLUMN "provenance" SET STATISTICS 0, ALTER COLUMN "build_id" SET STATISTICS 0, ALTER COLUMN "reasons" SET STATISTICS 0, ALTER COLUMN "recent_ms" SET STATISTICS 0, ALTER COLUMN "proof" SET STATISTICS 0;
+
+CREATE TABLE capability_changes (
+	user_id TEXT COLLATE "C" NOT NULL,
+	changed BIGINT NOT NULL,
+	PRIMARY KEY (user_id)
+);
+
+ALTER TABLE capability_changes ALTER COLUMN "user_id" SET STATISTICS 0;
+
+CREATE TABLE capability_removals (
+	id TEXT COLLATE "C" NOT NULL,
+	user_id TEXT COLLATE "C" NOT NULL,
+	proof TEXT COLLATE "C" NOT NULL,
+	PRIMARY KEY (id)
+);
+
+ALTER TABLE capability_removals ALTER COLUMN "id" SET STATISTICS 0, ALTER COLUMN "user_id" SET STATISTICS 0, ALTER COLUMN "proof" SET STATISTICS 0;
+
+CREATE TABLE capability_approvals (
+	capability_id TEXT COLLATE "C" NOT NULL,
+	kind TEXT COLLATE "C" NOT NULL,
+	value TEXT COLLATE "C" NOT NULL,
+	approved_at BIGINT NOT NULL,
+	CONSTRAINT uq_capability_approvals_value UNIQUE (capability_id, kind, value),
+	CONSTRAINT ck_capability_approvals_kind CHECK (kind IN ('host', 'secret', 'state')),
+	CONSTRAINT fk_capability_approvals_capability FOREIGN KEY(capability_id) REFERENCES capabilities (id) ON DELETE CASCADE
+);
+
+ALTER TABLE capability_approvals ALTER COLUMN "capability_id" SET STATISTICS 0, ALTER COLUMN "kind" SET STATISTICS 0, ALTER COLUMN "value" SET STATISTICS 0;
+
+CREATE TABLE capability_runs (
+	number BIGSERIAL NOT NULL,
+	capability_id TEXT COLLATE "C" NOT NULL,
+	version INTEGER NOT NULL,
+	status TEXT COLLATE "C" NOT NULL,
+	error TEXT COLLATE "C" NOT NULL,
+	input TEXT COLLATE "C" NOT NULL,
+	wall_ms FLOAT NOT NULL,
+	peak_mb FLOAT NOT NULL,
+	backend TEXT COLLATE "C" NOT NULL,
+	started_at BIGINT NOT NULL,
+	PRIMARY KEY (number),
+	CONSTRAINT fk_capability_runs_capability FOREIGN KEY(capability_id) REFERENCES capabilities (id) ON DELETE CASCADE
+);
+
+CREATE INDEX ix_capability_runs_capability ON capability_runs (capability_id, number);
+
+ALTER TABLE capability_runs ALTER COLUMN "capability_id" SET STATISTICS 0, ALTER COLUMN "status" SET STATISTICS 0, ALTER COLUMN "error" SET STATISTICS 0, ALTER COLUMN "input" SET STATISTICS 0, ALTER COLUMN "backend" SET STATISTICS 0;
+
+CREATE TABLE capability_vectors (
+	capability_id TEXT COLLATE "C" NOT NULL,
+	model TEXT COLLATE "C" NOT NULL,
+	text_hash TEXT COLLATE "C" NOT NULL,
+	vector BYTEA NOT NULL,
+	CONSTRAINT uq_capability_vectors_model UNIQUE (capability_id, model),
+	CONSTRAINT fk_capability_vectors_capability FOREIGN KEY(capability_id) REFERENCES capabilities (id) ON DELETE CASCADE
+);
+
+ALTER TABLE capability_vectors ALTER COLUMN "capability_id" SET STATISTICS 0, ALTER COLUMN "model" SET STATISTICS 0, ALTER COLUMN "text_hash" SET STATISTICS 0, ALTER COLUMN "vector" SET STATISTICS 0;
+
+CREATE TABLE capability_versions (
+	capability_id TEXT COLLATE "C" NOT NULL,
+	number INTEGER NOT NULL,
+	status TEXT COLLATE "C" NOT NULL,
+	sha256 TEXT COLLATE "C" NOT NULL,
+	archive BYTEA NOT NULL,
+	provenance TEXT COLLATE "C" NOT NULL,
+	checks TEXT COLLATE "C" NOT NULL,
+	reasons TEXT COLLATE "C" NOT NULL,
+	created_at BIGINT NOT NULL,
+	CONSTRAINT uq_capability_versions_number UNIQUE (capability_id, number),
+	CONSTRAINT ck_capability_versions_status CHECK (status IN ('ready', 'proposed', 'failed')),
+	CONSTRAINT fk_capability_versions_capability FOREIGN KEY(capability_id) REFERENCES capabilities (id) ON DELETE CASCADE
+);
+
+ALTER TABLE capability_versions ALTER COLUMN "capability_id" SET STATISTICS 0, ALTER COLUMN "status" SET STATISTICS 0, ALTER COLUMN "sha256" SET STATISTICS 0, ALTER COLUMN "archive" SET STATISTICS 0, ALTER COLUMN "provenance" SET STATISTICS 0, ALTER COLUMN "checks" SET STATISTICS 0, ALTER COLUMN "reasons" SET STATISTICS 0;
+
+CREATE TABLE builds (
+	id TEXT COLLATE "C" NOT NULL,
+	user_id TEXT COLLATE "C" NOT NULL,
+	capability_id TEXT COLLATE "C" NOT NULL,
+	name TEXT COLLATE "C" NOT NULL,
+	kind TEXT COLLATE "C" NOT NULL,
+	task TEXT COLLATE "C" NOT NULL,
+	asked_by TEXT COLLATE "C" NOT NULL,
+	session_id TEXT COLLATE "C" NOT NULL,
+	model TEXT COLLATE "C" NOT NULL,
+	status TEXT COLLATE "C" NOT NULL,
+	outcome TEXT COLLATE "C" NOT NULL,
+	attempts INTEGER NOT NULL,
+	executor TEXT COLLATE "C" NOT NULL,
+	created_at BIGINT NOT NULL,
+	updated_at BIGINT NOT NULL,
+	PRIMARY KEY (id),
+	CONSTRAINT uq_builds_session UNIQUE (session_id),
+	CONSTRAINT ck_builds_kind CHECK (kind IN ('build', 'repair')),
+	CONSTRAINT ck_builds_status CHECK (status IN ('queued', 'running', 'active', 'proposed', 'failed'))
+);
+
+CREATE INDEX ix_builds_asked_by ON builds (asked_by);
+
+CREATE INDEX ix_builds_capability ON builds (capability_id);
+
+CREATE INDEX ix_builds_status ON builds (status);
+
+ALTER TABLE builds ALTER COLUMN "id" SET STATISTICS 0, ALTER COLUMN "user_id" SET STATISTICS 0, ALTER COLUMN "capability_id" SET STATISTICS 0, ALTER COLUMN "name" SET STATISTICS 0, ALTER COLUMN "kind" SET STATISTICS 0, ALTER COLUMN "task" SET STATISTICS 0, ALTER COLUMN "asked_by" SET STATISTICS 0, ALTER COLUMN "session_id" SET STATISTICS 0, ALTER COLUMN "model" SET STATISTICS 0, ALTER COLUMN "status" SET STATISTICS 0, ALTER COLUMN "outcome" SET STATISTICS 0, ALTER COLUMN "executor" SET STATISTICS 0;
+
+CREATE TABLE build_messages (
+	number BIGSERIAL NOT NULL,
+	id TEXT COLLATE "C" NOT NULL,
+	build_id TEXT COLLATE "C" NOT NULL,
+	direction TEXT COLLATE "C" NOT NULL,
+	type TEXT COLLATE "C" NOT NULL,
+	payload TEXT COLLATE "C" NOT NULL,
+	read INTEGER NOT NULL,
+	created_at BIGINT NOT NULL,
+	PRIMARY KEY (number),
+	CONSTRAINT uq_build_messages_id UNIQUE (build_id, id),
+	CONSTRAINT ck_build_messages_direction CHECK (direction IN ('to_user', 'to_builder')),
+	CONSTRAINT ck_build_messages_type CHECK (type IN ('question', 'answer', 'progress', 'complete', 'error')),
+	CONSTRAINT ck_build_messages_read CHECK (read IN (0, 1)),
+	CONSTRAINT fk_build_messages_build FOREIGN KEY(build_id) REFERENCES builds (id)
+);
+
+ALTER TABLE build_messages ALTER COLUMN "id" SET STATISTICS 0, ALTER COLUMN "build_id" SET STATISTICS 0, ALTER COLUMN "direction" SET STATISTICS 0, ALTER COLUMN "type" SET STATISTICS 0, ALTER COLUMN "payload" SET STATISTICS 0;
+
 CREATE TABLE conversation_costs (
 	day TEXT COLLATE "C" NOT NULL,
 	session_id TEXT COLLATE "C" NOT NULL,
@@ -593,3 +755,39 @@ CREATE POLICY of_user ON memory_words USING ((SELECT coalesce(current_setting('s
 ALTER TABLE memory_tokens ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY;
 
 CREATE POLICY of_user ON memory_tokens USING ((SELECT coalesce(current_setting('satchel.user', true), '') = '') OR EXISTS (SELECT FROM memory_vectors owner WHERE owner.rid = memory_tokens.rid AND owner.model_id = memory_tokens.model_id));
+
+ALTER TABLE capabilities ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY;
+
+CREATE POLICY of_user ON capabilities USING ((SELECT coalesce(current_setting('satchel.user', true), '') = '') OR user_id = current_setting('satchel.user', true));
+
+ALTER TABLE capability_changes ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY;
+
+CREATE POLICY of_user ON capability_changes USING ((SELECT coalesce(current_setting('satchel.user', true), '') = '') OR user_id = current_setting('satchel.user', true));
+
+ALTER TABLE capability_removals ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY;
+
+CREATE POLICY of_user ON capability_removals USING ((SELECT coalesce(current_setting('satchel.user', true), '') = '') OR user_id = current_setting('satchel.user', true));
+
+ALTER TABLE capability_approvals ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY;
+
+CREATE POLICY of_user ON capability_approvals USING ((SELECT coalesce(current_setting('satchel.user', true), '') = '') OR capability_id = ANY (ARRAY(SELECT id FROM capabilities)));
+
+ALTER TABLE capability_runs ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY;
+
+CREATE POLICY of_user ON capability_runs USING ((SELECT coalesce(current_setting('satchel.user', true), '') = '') OR capability_id = ANY (ARRAY(SELECT id FROM capabilities)));
+
+ALTER TABLE capability_vectors ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY;
+
+CREATE POLICY of_user ON capability_vectors USING ((SELECT coalesce(current_setting('satchel.user', true), '') = '') OR capability_id = ANY (ARRAY(SELECT id FROM capabilities)));
+
+ALTER TABLE capability_versions ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY;
+
+CREATE POLICY of_user ON capability_versions USING ((SELECT coalesce(current_setting('satchel.user', true), '') = '') OR capability_id = ANY (ARRAY(SELECT id FROM capabilities)));
+
+ALTER TABLE builds ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY;
+
+CREATE POLICY of_user ON builds USING ((SELECT coalesce(current_setting('satchel.user', true), '') = '') OR user_id = current_setting('satchel.user', true));
+
+ALTER TABLE build_messages ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY;
+
+CREATE POLICY of_user ON build_messages USING ((SELECT coalesce(current_setting('satchel.user', true), '') = '') OR build_id = ANY (ARRAY(SELECT id FROM builds)));

@@ -6,9 +6,10 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from sqlalchemy import Connection, Table, delete, func, insert, select, text
+from sqlalchemy import Connection, Table, delete, func, insert, select
 
 from satchel.memory.store.tables import metadata, spaces
+from satchel.storage.rows import last_number, start_after
 
 _AT_ONCE: Final = 500
 """Rows that are in memory at a time; each may have a vector of 1.5 kB."""
@@ -32,7 +33,7 @@ def copy_rows(source: Connection, target: Connection) -> None:
     for table in metadata.sorted_tables:
         for rows in _rows(source, table):
             target.execute(insert(table), [dict(row._mapping) for row in rows])
-        _start_after(target, table, _last_number(source, table))
+        start_after(target, table, last_number(source, table))
 
 
 def digest_rows(connection: Connection) -> str:
@@ -62,35 +63,3 @@ def _plain(value: Any) -> Any:
 def _rows(connection: Connection, table: Table) -> Iterator[Sequence[Any]]:
     query = select(table).order_by(*table.primary_key.columns)
     yield from connection.execute(query, execution_options={"yield_per": _AT_ONCE}).partitions()
-
-
-def _counts(table: Table) -> str | None:
-    """The column whose numbers the database gives out; None if there is none."""
-    column = table.autoincrement_column
-    return None if column is None else column.name
-
-
-def _last_number(connection: Connection, table: Table) -> int:
-    name = _counts(table)
-    if name is None:
-        return 0
-    if connection.dialect.name == "sqlite":
-        query, values = "SELECT seq FROM sqlite_sequence WHERE name = :table", {"table": table.name}
-    else:
-        query = "SELECT pg_sequence_last_value(CAST(pg_get_serial_sequence(:table, :column) AS regclass))"
-        values = {"table": table.name, "column": name}
-    given = connection.execute(text(query), values).scalar()
-    return given or connection.execute(select(func.max(table.c[name]))).scalar() or 0
-
-
-def _start_after(connection: Connection, table: Table, number: int) -> None:
-    name = _counts(table)
-    if name is None or number == 0:
-        return
-    if connection.dialect.name == "sqlite":
-        # Of tables that it doesn't number so, SQLite ignores it.
-        values: dict[str, Any] = {"table": table.name, "number": number}
-        connection.execute(text("DELETE FROM sqlite_sequence WHERE name = :table"), {"table": table.name})
-        connection.execute(text("INSERT INTO sqlite_sequence VALUES (:table, :number)"), values)
-    else:
-        connection.execute(select(func.setval(func.pg_get_serial_sequence(table.name, name), number)))
