@@ -7,19 +7,24 @@ import shutil
 import subprocess
 import sys
 import tarfile
+from dataclasses import replace
 from pathlib import Path
 
 import anyio
 import psycopg
 import pytest
 
+from satchel.builder.queue import BuildQueue
+from satchel.builder.records import Build
+from satchel.capabilities import Wanted
 from satchel.clock import Clock, SystemClock
-from satchel.config import Settings, load
+from satchel.config import Settings, load, set_value
 from satchel.errors import Refused, StorageError, UsageError
 from satchel.events import Notice
 from satchel.memory.transfer.moving import count_rows, digest_rows
 from satchel.runtime.backup import restore
 from satchel.runtime.home import Home
+from satchel.runtime.made import has_made
 from satchel.runtime.memory_work import LOCK
 from satchel.runtime.moving import copy_from_server, migrate
 from satchel.runtime.names import session_ids
@@ -29,6 +34,7 @@ from satchel.sessions import SessionStore
 from satchel.sessions.moving import NO_CONVERSATIONS, copy_conversations, digest_conversations
 from satchel.storage import Database
 from satchel.storage.copies import is_in_use
+from tests.capabilities.world import GREET, draft, register
 from tests.postgresql import Server, server_of
 from tests.requirements import requirement
 from tests.sessions.worlds import exchange, started
@@ -274,10 +280,81 @@ async def test_a_conversation_that_goes_on_while_it_moves_back_stays_on_the_serv
         return count
 
     monkeypatch.setattr("satchel.runtime.moving.copy_conversations", and_more)
-    with pytest.raises(Refused, match="A conversation in .* changed"):
+    with pytest.raises(Refused, match="A conversation or a capability in .* changed"):
         await migrate(settings_of(home), "sqlite")
     assert settings_of(home).database == url
     assert await said_in(home) == [("s1", 1)]
+
+
+async def make(home: Path) -> None:
+    """Capabilities in each state, one with an edited folder, and builds with messages."""
+    async with Home.open(settings_of(home)) as opened:
+        catalogue = await opened.catalogue()
+        await register(catalogue, "reaches", draft(secrets=["API_KEY"]))
+        capability = await register(catalogue, "reaches")
+        await register(catalogue, "quiet")
+        await catalogue.disable("quiet")
+        await register(catalogue, "gone")
+        await catalogue.remove("gone")
+        await catalogue.request(Wanted(name="wanted", description="Wanted."), build_id="b1")
+        await catalogue.record_run(
+            "reaches", version=2, status="crashed", wall_ms=1.0, peak_mb=2.0, backend="open", input={"a": 1}
+        )
+        (capability.folder / "main.py").write_text(f"{GREET.code}# mine\n")
+        assert opened.made is not None
+        queue = BuildQueue(opened.made, clock=opened.clock, user_id="default")
+        now = opened.clock.now()
+        await queue.add(
+            Build(id="b1", capability_id="c", name="wanted", kind="build", task="Make it.", asked_by="s1",
+                  session_id="build-b1", model="m:m", created_at=now, updated_at=now)
+        )  # fmt: skip
+        await queue.tell("b1", id="q1", type="question", payload={"text": "Which?"})
+
+
+async def made(home: Path) -> list[object]:
+    """All that is known of them."""
+    async with Home.open(settings_of(home)) as opened:
+        assert not [notice for notice in opened.notices if notice.part == "capabilities"]
+        catalogue = await opened.catalogue()
+        assert catalogue.returned == ()
+        found: list[object] = []
+        for one in await catalogue.list():
+            found += [replace(one, path=one.path.relative_to(home)), await catalogue.approved(one.id)]
+            found += [replace(run, number=0) for run in await catalogue.runs(one.id)]
+            for version in await catalogue.versions(one.id):
+                found += [replace(version, folder=version.folder.relative_to(home))]
+                found += [await catalogue.registered(one.id, version.number)]
+                found += [await catalogue.edited(one.id, version.number)]
+        assert opened.made is not None
+        queue = BuildQueue(opened.made, clock=opened.clock, user_id="default")
+        return [*found, *await queue.open_builds(), *await queue.messages("b1"), await queue.version()]
+
+
+@requirement("storage:postgres:moving", "storage:postgres:capabilities", "storage:postgres:backup")
+async def test_capabilities_and_builds_move_there_and_back_and_are_in_backups(
+    server: Server, tmp_path: Path
+) -> None:
+    home, url = tmp_path / "home", server.url(server.schema_for(tmp_path), role="ordinary")
+    await remember(home)
+    await make(home)
+    before = await made(home)
+    assert ("main.py",) in before
+    await migrate(settings_of(home), url)
+    async with Database.open(home / "satchel.db") as file:
+        assert not await file.read(has_made)
+    assert await made(home) == before
+    archive = tmp_path / "b.tar.gz"
+    environ = {**os.environ, "SATCHEL_HOME": str(home), "SATCHEL_MEMORY_EMBEDDER": "none"}
+    subprocess.run([sys.executable, "-m", "satchel", "backup", str(archive)], env=environ, check=True)
+    for restored in (tmp_path / "restored", tmp_path / "alone"):
+        restore(archive, restored, clock=SystemClock())
+    assert await made(tmp_path / "restored") == before
+    set_value(tmp_path / "alone" / "config.toml", "database", "")
+    assert await made(tmp_path / "alone") == before
+    await migrate(settings_of(home), "sqlite")
+    async with Database.open(url) as database:
+        assert not await database.read(has_made)
+    assert await made(home) == before
 
 
 @requirement("storage:postgres:backup")

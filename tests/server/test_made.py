@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Iterator
 from functools import partial
@@ -179,9 +180,30 @@ def test_what_was_edited_at_two_machines_is_shown_and_stays(
     theirs.write_text(theirs.read_text() + "# better\n")
     assert (greets(client), greets(other)) == (("ok", "Hello, Bern!!!"), ("ok", "Hello, Bern!"))
     kept = other.post("/api/capabilities/greet/test").json()
-    assert (kept["version"], kept["passed"], kept["adopted"]) == (2, True, True)
+    assert (kept["version"], kept["passed"], kept["adopted"]) == (1, True, 2)
     assert notices(near) == ""
     assert greets(client) == ("ok", "Hello, Bern!")
     assert f"What was changed here is in {main.parent}, and is not used." in notices(near)
     assert main.read_text() == LOUD
     assert shown(client)["version"] == 2
+
+
+@requirement("storage:postgres:capabilities", "storage:postgres:forget")
+def test_what_is_forgotten_of_a_capability_is_in_no_folder_of_another_machine(
+    fleet: tuple[World, httpx2.Client, httpx2.Client], tmp_path: Path
+) -> None:
+    near, client, other = fleet
+    word = "Llanfairpwllgwyn"
+    case = {"name": "far", "input": {"city": word}, "expect": {"equals": f"Hello, {word}!"}}
+    near.call(partial(register, near, "greet", cases=f"{GREET.cases}{json.dumps(case)}\n"))
+    assert shown(other)["edited"] == []
+    there = tmp_path / "there" / "home"
+    [main] = there.glob("capabilities/*/v1/main.py")
+    main.write_text(f"{GREET.code}# {word}\n")
+    assert shown(other)["edited"] == ["main.py"]
+    assert near.satchel.capabilities is not None
+    assert near.call(near.satchel.capabilities.catalogue.forget_cases, "greet", [case])
+    assert shown(other) == shown(client)
+    assert files(there) == files(near.home) != {}
+    assert not any(word.encode() in content for content in files(there).values())
+    assert greets(other) == ("ok", "Hello, Bern!")

@@ -20,11 +20,12 @@ def copy_builds(here: Connection, there: Connection) -> None:
     known = set(there.execute(select(builds.c.id)).scalars())
     new = [id for id in here.execute(select(builds.c.id)).scalars() if id not in known]
     _BUILDS.copy(here, there, new)
-    is_first = last_number(there, build_messages) == 0
+    is_first = there.execute(select(build_messages.c.number).limit(1)).first() is None
+    given = last_number(there, build_messages)
     numbered = "" if is_first else "number"
     OwnedRows(table=build_messages, owner="build_id", numbered=numbered).copy(here, there, new)
     if is_first:
-        start_after(there, build_messages, last_number(here, build_messages))
+        start_after(there, build_messages, max(given, last_number(here, build_messages)))
     else:
         ended = builds.c.id.in_(new) & builds.c.status.in_(ENDED)
         there.execute(update(builds).where(ended).values(asked_by=""))

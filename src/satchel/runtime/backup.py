@@ -127,7 +127,11 @@ def back_up(
             }
             more = _files(elsewhere, set(), left_out) if add is not None else ()
             beside = ((path, f"sessions/{name}") for path, name in more)
-            for path, name in chain(_files(home, others, left_out), beside):
+            written: set[str] = set()
+            for path, name in chain(beside, _files(home, others, left_out)):
+                if name in written:
+                    continue  # the home's copy of what is on the server
+                written.add(name)
                 try:
                     _add(archive, path, name, names)
                 except FileNotFoundError:
