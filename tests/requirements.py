@@ -816,6 +816,7 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(22, "storage:postgres:moving", "issue 22", "Memories and conversations move to a server and back, row by row, and a move that is killed goes on."),
     built(22, "storage:postgres:conversations", "issue 22", "Conversations on a server are those of every machine that has the home's key, with one writer at a time."),
     built(22, "storage:postgres:capabilities", "issue 22 §1", "A capability is, with its versions, its state and what it may reach, at every machine with the home's database, and nobody who can only write there has something run or allowed."),
+    built(22, "storage:postgres:builds", "issue 22 §1", "A build is known and answered at every machine with the home's database, and goes on at another one if its own is gone."),
     built(22, "storage:postgres:agreed", "issue 22 §1", "Rules and approved tools hold at every machine with the home's database until they are withdrawn, and nobody who can only write there changes them."),
     built(22, "storage:postgres:servers", "issue 22 §1", "Of several servers with one database, each has a conversation from another one that isn't busy with it, and says where it is busy."),
     built(22, "storage:postgres:waits", "issue 22", "A server that goes away in the middle of a turn is waited for, as long as the user wants."),

@@ -45,7 +45,7 @@ def test_always_holds_at_every_machine_and_nowhere_once_it_is_withdrawn(
     server: Server, tmp_path: Path
 ) -> None:
     url = server.url(server.schema_for(tmp_path))
-    with machines(url, tmp_path) as (near, client, other):
+    with machines(url, tmp_path) as (near, client, other, _):
         there = begun(other)
         assert not runs(other, there)
         asks = {"message": "echo heron", "mode": "ask", "interactive": True}
@@ -105,7 +105,7 @@ def test_who_only_writes_to_the_database_allows_nothing_and_lifts_no_ban(
 ) -> None:
     url = server.url(server.schema_for(tmp_path))
     with (
-        machines(url, tmp_path) as (near, client, other),
+        machines(url, tmp_path) as (near, client, other, _),
         psycopg.connect(url, autocommit=True) as thief,
     ):
 
@@ -156,12 +156,12 @@ def test_a_tool_that_was_approved_at_one_machine_is_offered_at_the_others(
 
     for at in ("here", "there"):
         install(at, "Greets.")
-    with machines(url, tmp_path) as (near, client, other):
+    with machines(url, tmp_path) as (near, client, other, _):
         for each in (client, other):
             assert each.get("/api/tools/greet").json()["status"] == "available"
     for at in ("here", "there"):
         install(at, "Greets warmly.")
-    with machines(url, tmp_path) as (near, client, other):
+    with machines(url, tmp_path) as (near, client, other, _):
         for each in (client, other):
             assert each.get("/api/tools/greet").json()["status"] == "changed"
         near.call(near.satchel.external.approve, "greet")
@@ -173,7 +173,7 @@ def test_a_machine_that_moves_the_home_back_to_files_takes_along_what_was_agreed
     server: Server, tmp_path: Path
 ) -> None:
     url = server.url(server.schema_for(tmp_path))
-    with machines(url, tmp_path) as (near, _, _):
+    with machines(url, tmp_path) as (near, *_):
         rule = PermissionRule(action="deny", tool="bash(rm *)")
     with serving(tmp_path / "here", database=url) as near:
         near.call(write_rule, near.satchel.settings, rule, near.satchel.parts.agreed)

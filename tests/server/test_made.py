@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterator
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from satchel.capabilities.records import Access
 from tests.capabilities.world import BY_BUILDER, GREET, draft
 from tests.postgresql import Server, server_of
 from tests.requirements import requirement
-from tests.server.world import World, machines, register, serving
+from tests.server.world import Machines, World, events_in, machines, register, serving
 
 
 async def id_of(world: World) -> str:
@@ -45,7 +46,7 @@ def url(server: Server, tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def fleet(url: str, tmp_path: Path) -> Iterator[tuple[World, httpx2.Client, httpx2.Client]]:
+def fleet(url: str, tmp_path: Path) -> Iterator[Machines]:
     with machines(url, tmp_path) as found:
         yield found
 
@@ -72,9 +73,9 @@ def files(home: Path) -> dict[str, bytes]:
 
 @requirement("storage:postgres:capabilities")
 def test_what_becomes_of_a_capability_at_one_machine_becomes_of_it_at_the_others(
-    fleet: tuple[World, httpx2.Client, httpx2.Client], tmp_path: Path
+    fleet: Machines, tmp_path: Path
 ) -> None:
-    near, client, other = fleet
+    near, client, other, _ = fleet
     there = tmp_path / "there" / "home"
     near.call(register, near, "greet")
     assert shown(other) == shown(client)
@@ -106,9 +107,9 @@ def test_what_becomes_of_a_capability_at_one_machine_becomes_of_it_at_the_others
 
 @requirement("storage:postgres:capabilities")
 def test_who_only_writes_to_the_database_has_nothing_run_and_nothing_allowed(
-    fleet: tuple[World, httpx2.Client, httpx2.Client], url: str
+    fleet: Machines, url: str
 ) -> None:
-    near, client, other = fleet
+    near, client, other, _ = fleet
     near.call(register, near, "greet")
     assert greets(client) == greets(other) == ("ok", "Hello, Bern!")
     evil = archive.pack({"main.py": b"def run(args): return 'stolen'"})
@@ -168,10 +169,8 @@ def test_what_only_one_machine_had_is_taken_up_and_what_two_had_is_shown(url: st
 
 
 @requirement("storage:postgres:capabilities")
-def test_what_was_edited_at_two_machines_is_shown_and_stays(
-    fleet: tuple[World, httpx2.Client, httpx2.Client], tmp_path: Path
-) -> None:
-    near, client, other = fleet
+def test_what_was_edited_at_two_machines_is_shown_and_stays(fleet: Machines, tmp_path: Path) -> None:
+    near, client, other, _ = fleet
     near.call(register, near, "greet")
     assert shown(other)["edited"] == []
     [main] = near.home.glob("capabilities/*/v1/main.py")
@@ -190,9 +189,9 @@ def test_what_was_edited_at_two_machines_is_shown_and_stays(
 
 @requirement("storage:postgres:capabilities", "storage:postgres:forget")
 def test_what_is_forgotten_of_a_capability_is_in_no_folder_of_another_machine(
-    fleet: tuple[World, httpx2.Client, httpx2.Client], tmp_path: Path
+    fleet: Machines, tmp_path: Path
 ) -> None:
-    near, client, other = fleet
+    near, client, other, _ = fleet
     word = "Llanfairpwllgwyn"
     case = {"name": "far", "input": {"city": word}, "expect": {"equals": f"Hello, {word}!"}}
     near.call(partial(register, near, "greet", cases=f"{GREET.cases}{json.dumps(case)}\n"))
@@ -207,3 +206,31 @@ def test_what_is_forgotten_of_a_capability_is_in_no_folder_of_another_machine(
     assert files(there) == files(near.home) != {}
     assert not any(word.encode() in content for content in files(there).values())
     assert greets(other) == ("ok", "Hello, Bern!")
+
+
+@requirement("storage:postgres:builds")
+@pytest.mark.parametrize("dies", [False, True], ids=["goes-on", "dies"])
+def test_a_build_is_known_and_answered_at_every_machine_and_goes_on_where_one_is_left(
+    fleet: Machines, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, dies: bool
+) -> None:
+    near, client, other, running = fleet
+    if dies:  # it is left for good at once
+        monkeypatch.setattr("satchel.runtime.builds._TAKEN_OVER_AFTER", timedelta(0))
+    wish = {"name": "greet", "description": "Greets a city."}
+    build = other.post("/api/capabilities", json=wish).json()["build_id"]
+    assert client.get("/api/capabilities/greet").json()["status"] == "building"
+    with client.stream("GET", "/api/builder/status", params={"buildId": build}) as following:
+        told = events_in(following.iter_lines())
+        question = next(event.data for event in told if event.name == "question")
+        assert question["payload"]["text"] == "In which language?"
+        if dies:
+            running.kill()
+            running.wait()
+        answer = {"build_id": build, "question_id": question["id"], "answer": "English"}
+        client.post("/api/builder/answer", json=answer).raise_for_status()
+        rest = list(told)
+    assert (rest[-1].name, rest[-1].data["payload"]["status"]) == ("complete", "active"), rest
+    assert any("at another machine" in str(event.data["payload"]) for event in rest) == dies
+    assert greets(client) == ("ok", "Hello, Bern!")
+    assert dies or greets(other) == ("ok", "Hello, Bern!")
+    assert (near.home / "builds" / build).exists() is False

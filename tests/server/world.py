@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import anyio
 import httpx2
@@ -28,6 +28,7 @@ from satchel.runtime.serving import read_token
 from satchel.runtime.serving import serving as running_server
 from satchel.server.app import App
 from satchel.server.listening import served
+from tests.builder import world as builder
 from tests.capabilities.world import BY_BUILDER, GREET, draft
 from tests.runtime.world import settings_in
 
@@ -35,6 +36,14 @@ NO_AUTHORITIES = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 """For clients that speak plain HTTP: each would read the system's certificates again, a twentieth of a second."""
 
 WORDS = "one two three four five six seven eight nine ten"
+
+
+BUILDS = (
+    Reply(calls=[builder.write("main.py", builder.GREET), builder.write("tests/cases.jsonl", builder.CASES)]),
+    Reply(calls=[Call(name="ask_user", input={"question": "In which language?"}, id="q1")]),
+    *builder.WHOLE[1:],
+)
+"""What the Builder's model does."""
 
 
 @dataclass
@@ -55,6 +64,8 @@ def scripted(held: Held) -> ScriptedModel:
 
     def reply(request: ModelRequest) -> Reply | str:
         newest = request.messages[-1].text.lower()
+        if any(tool.name == "register_capability" for tool in request.tools):
+            return BUILDS[sum(message.role == "assistant" for message in request.messages)]
         if not newest:
             return "It is done."
         echo = re.search(r"echo (\w+)", newest)
@@ -266,14 +277,25 @@ def process(
             running.stdout.close()
 
 
+class Machines(NamedTuple):
+    """Two machines of one home: the server in this process with its client, and the client of another one's server,
+    which is a process of its own.
+    """
+
+    near: World
+    client: httpx2.Client
+    other: httpx2.Client
+    running: subprocess.Popen[str]
+
+
 @contextmanager
-def machines(url: str, tmp_path: Path) -> Iterator[tuple[World, httpx2.Client, httpx2.Client]]:
-    """A server in this process with its client, and the client of another machine's, which is its own process."""
+def machines(url: str, tmp_path: Path) -> Iterator[Machines]:
+    """Serve a home at two machines, with one database."""
     here, there = tmp_path / "here", tmp_path / "there"
     here.mkdir(exist_ok=True)
     (there / "home").mkdir(parents=True, mode=0o700, exist_ok=True)
     with serving(here, database=url) as near, near.client() as client:
         for file in ("forgotten.key", "token"):
             shutil.copy(near.home / file, there / "home")
-        with process(there, "free", database=url) as (_, other):
-            yield near, client, other
+        with process(there, "free", database=url) as (running, other):
+            yield Machines(near, client, other, running)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, asynccontextmanager
+from contextlib import AbstractContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -17,9 +17,9 @@ from satchel.builder.queue import BuildQueue
 from satchel.builder.records import CANCELLED, DECLINED, EARNED, Build, BuildMessage
 from satchel.builder.registering import Registering
 from satchel.builder.story import Story, late_answer_mark
-from satchel.builder.tasks import GO_ON, NOT_FINISHED, answers_text, gave_up, system_prompt
+from satchel.builder.tasks import GO_ON, MOVED, NOT_FINISHED, answers_text, gave_up, system_prompt
 from satchel.builder.tools import BuildTools
-from satchel.builder.workshop import Workshop
+from satchel.builder.workshop import Workshop, wanted_packages
 from satchel.capabilities.running import LayerMaker, counted_by
 from satchel.clock import Clock
 from satchel.config import BuilderSettings
@@ -189,6 +189,7 @@ class _Work:
         self._settings = builder.settings
         self._is_late = False
         self._is_cancelled = False
+        self._has_moved = False
 
     async def run(self) -> str:
         """Work until something is registered, the user is waited for, or it can't go on. Returns why it can't."""
@@ -204,6 +205,9 @@ class _Work:
                 private=True,
             )
         )
+        began_elsewhere = (
+            bool(self._story.conversation.turns) and not await anyio.Path(builder.folder(build)).exists()
+        )
         workshop = Workshop(
             await builder.sandbox(),
             SessionSpec(folder=builder.folder(build)),
@@ -213,8 +217,10 @@ class _Work:
         )
         asking = Asking(build, queue=builder.queue, clock=builder.clock, wait_s=settings.question_wait_s)
         async with workshop:
-            if not self._story.conversation.turns:
+            if began_elsewhere or not self._story.conversation.turns:
                 await builder.prepare(build, workshop)
+            if began_elsewhere:
+                await self._repeat(workshop)
             tools = BuildTools(
                 build,
                 workshop=workshop,
@@ -228,6 +234,19 @@ class _Work:
             reason = await self._turns(tools)
         await self._record(SessionEnd(reason="the build ended or waits"))
         return reason
+
+    async def _repeat(self, workshop: Workshop) -> None:
+        """Write again what was written at another machine, whose folder isn't here."""
+        for command in self._story.installs:
+            with suppress(SatchelError):  # as it was there
+                await workshop.require(wanted_packages(command) or ())
+        for path, content in self._story.files.items():
+            await workshop.write(path, content)
+        text = "It goes on at another machine. What commands had made in its folder is not there."
+        await self._builder.queue.tell(
+            self._build.id, id=f"moved:{self._build.attempts}", type="progress", payload={"text": text}
+        )
+        self._has_moved = True
 
     async def _turns(self, tools: BuildTools) -> str:
         toolbox = Toolbox(tools.tools)
@@ -292,7 +311,7 @@ class _Work:
         text = final.text if final is not None else ""
         match conversation.status:
             case "cancelled":
-                return _said(GO_ON), ""
+                return _said(MOVED if self._has_moved else GO_ON), ""
             case "done" if not gave_up(text) and self._story.turns_done < _MOST_DONE:
                 return _said(NOT_FINISHED), ""
             case "limit" if self._was_cut_off:
@@ -357,7 +376,7 @@ class _Work:
                 max_tokens=settings.max_tokens,
             ),
             budget=self._budget(),
-            hooks=(_LateAnswers(builder.queue, build, story),),
+            hooks=(_LateAnswers(builder.queue, build, story), *((_Moved(),) if self._has_moved else ())),
         )
 
     def _budget(self) -> HardBudget:
@@ -438,6 +457,21 @@ class _LateAnswers:
             notes.append(f"{late_answer_mark(id)}\n{said}")
         await self._queue.mark_read([answer.number for answer in late])
         return replace(result, text="\n\n".join((result.text, *notes)))
+
+
+class _Moved:
+    """Tells the model, with its next result, that it goes on at another machine."""
+
+    def __init__(self) -> None:
+        self._is_told = False
+
+    async def on_observation(self, action: Action, result: ToolResult) -> ToolResult | None:
+        """See `satchel.loop.OnObservation`."""
+        del action
+        if self._is_told:
+            return None
+        self._is_told = True
+        return replace(result, text=f"{result.text}\n\n{MOVED}")
 
 
 def _end_of_turn(story: Story, text: str) -> Sequence[Event]:

@@ -27,6 +27,8 @@ class Story:
         refused: Why the last call of register_capability was refused, or "".
         is_tested: Code has run without an error since `main.py` was last written.
         late_answers: The questions whose late answers the model has got.
+        files: What it has written with write_file, by the paths.
+        installs: The commands with which it has installed packages, or tried to.
     """
 
     def __init__(self) -> None:
@@ -38,8 +40,10 @@ class Story:
         self.refused = ""
         self.is_tested = False
         self.late_answers: set[str] = set()
+        self.files: dict[str, str] = {}
+        self.installs: list[str] = []
         # All calls of a round are logged before the first of them runs, so what they do counts when they have ended.
-        self._writes_code: set[str] = set()
+        self._calls: dict[str, Action] = {}
         self._last_seq = 0
 
     def __call__(self, record: Record) -> None:
@@ -58,13 +62,12 @@ class Story:
         """Take an event that the conversation has applied."""
         if isinstance(event, Observation):
             self._note_result(event)
+            self._note_files(event)
         match event:
             case Assistant():
                 self.rounds += 1
-            case Action(tool="write_file", input={"path": str(path)}) if path.removeprefix("./") == "main.py":
-                self._writes_code.add(event.call_id)
-            case Observation(tool="write_file", call_id=call_id) if call_id in self._writes_code:
-                self.is_tested = False
+            case Action(tool="write_file" | "run_command"):
+                self._calls[event.call_id] = event
             case Observation(tool="run_code" | "run_command", data={"status": "ok"}):
                 self.is_tested = True
                 self._note_late(event.text)
@@ -90,6 +93,18 @@ class Story:
             self.late_answers.add(event.call_id)
         if "waits_for" in data:
             self.waits_for = tuple(dict.fromkeys((*self.waits_for, str(data["waits_for"]))))
+
+    def _note_files(self, event: Observation) -> None:
+        call = self._calls.pop(event.call_id, None)
+        if call is None:
+            return
+        if event.tool == "write_file":
+            path = str(call.input.get("path")).removeprefix("./")
+            self.is_tested = self.is_tested and path != "main.py"
+            if not event.is_error:
+                self.files[path] = str(call.input.get("content"))
+        elif not event.is_error and event.data is None:
+            self.installs.append(str(call.input.get("command")))
 
     def _note_late(self, text: str) -> None:
         self.late_answers.update(_LATE.findall(text))

@@ -17,6 +17,10 @@ GO_ON: Final = (
     "The program was stopped while you worked. The working folder is as you left it; look at it if you are not sure. "
     "Go on."
 )
+MOVED: Final = (
+    "You go on at another machine. What write_file wrote is in the working folder, and what was installed is "
+    "available. What commands had made there is not: make it again if you need it."
+)
 NOT_FINISHED: Final = (
     "Nothing is registered yet. Finish with register_capability. If it can't be built, answer with a sentence that "
     'begins with "Cannot build:".'

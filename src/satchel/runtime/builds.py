@@ -53,6 +53,8 @@ _log = logging.getLogger(__name__)
 
 _ADOPTED_AFTER: Final = timedelta(seconds=5)
 """A request without a build is older than this only if the program died in between."""
+_TAKEN_OVER_AFTER: Final = timedelta(seconds=30)
+"""A build that could go on for so long has been left by the machine where it was: there, one looks every ten."""
 _FOLLOW_S: Final = 0.3
 _WATCH_S: Final = 10.0
 _MOST_WATCH_S: Final = 600.0
@@ -390,8 +392,27 @@ class Builds:
         return [build for build in await self._due() if build.model]
 
     async def _due(self) -> Sequence[Build]:
-        """The builds that can go on: they have not ended and don't wait for the user."""
-        return [build for build in await self.queue.open_builds() if build.status != "waiting"]
+        """The builds that can go on here: they have not ended, don't wait for the user, and no other machine is at
+        them.
+        """
+        due = [build for build in await self.queue.open_builds() if build.status != "waiting"]
+        if not due or self._home.server is None:
+            return due
+        elsewhere = await self._home.sessions.open_elsewhere()
+        return [build for build in due if build.session_id not in elsewhere and await self._may_take(build)]
+
+    async def _may_take(self, build: Build) -> bool:
+        """Whether a build that nobody is at may go on here. Where its folder is goes first."""
+        if self._folder(build).exists():
+            return True
+        if not build.attempts:
+            capability = await self.catalogue.find(build.capability_id)
+            imported = capability is not None and capability.provenance.made_by == "import"
+            # The program of which it is made is where it was imported.
+            return capability is None or not imported or has_given(capability.path) or capability.version > 0
+        messages = await self.queue.messages(build.id)
+        newest = max([build.updated_at, *(message.created_at for message in messages)])
+        return self._parts.clock.now() - newest > _TAKEN_OVER_AFTER
 
     async def sweep(self) -> None:
         """Remove the working folders of builds that have ended: what they registered is elsewhere, and their story is a
