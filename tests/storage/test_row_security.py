@@ -12,6 +12,8 @@ import psycopg
 import pytest
 from sqlalchemy import Connection, Executable, Table, delete, func, insert, select, update
 
+from satchel.builder.tables import metadata as builds
+from satchel.capabilities.tables import metadata as capabilities
 from satchel.errors import SatchelError, StorageUnwritable
 from satchel.memory import Episode, Memory
 from satchel.memory.store.tables import memories, metadata, models, spaces, tags, vectors
@@ -136,11 +138,14 @@ async def test_every_table_of_memory_is_secured_also_after_an_upgrade(url: str) 
 
     async with Database.open(url):
         new = secured()
-    assert set(new) == {table.name for table in metadata.sorted_tables} - OF_NOBODY
+    of_users = (*metadata.sorted_tables, *capabilities.sorted_tables, *builds.sorted_tables)
+    assert set(new) == {table.name for table in of_users} - OF_NOBODY
     assert models.name in OF_NOBODY
     assert {each[:3] for each in new.values()} == {(True, True, "*")}
     with psycopg.connect(url) as connection:
-        for table in new:
+        for table in (*reversed(builds.sorted_tables), *reversed(capabilities.sorted_tables)):
+            connection.execute(f"DROP TABLE {table}".encode())
+        for table in new.keys() & {table.name for table in metadata.sorted_tables}:
             connection.execute(f"DROP POLICY of_user ON {table}".encode())
             connection.execute(
                 f"ALTER TABLE {table} DISABLE ROW LEVEL SECURITY, NO FORCE ROW LEVEL SECURITY".encode()

@@ -458,7 +458,8 @@ class Home:
                 await forget_proposals(database, places)
                 await forget_words(database, folder, lambda session, text: redacted(session, text, False))
 
-        if database is not None and await memory.known(ids):
+        if database is not None and await memory.known([await memory.full_id(id) for id in ids]):
+            # Before the memories go: with them, a server writes anew what the deleted rows leave.
             await forget_inputs(database)
         receipt = await forget(
             ids,
