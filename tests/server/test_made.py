@@ -110,6 +110,8 @@ def test_who_only_writes_to_the_database_has_nothing_run_and_nothing_allowed(
     fleet: Machines, url: str
 ) -> None:
     near, client, other, _ = fleet
+    parts = near.satchel.capabilities
+    assert parts is not None
     near.call(register, near, "greet")
     assert greets(client) == greets(other) == ("ok", "Hello, Bern!")
     evil = archive.pack({"main.py": b"def run(args): return 'stolen'"})
@@ -129,7 +131,7 @@ def test_who_only_writes_to_the_database_has_nothing_run_and_nothing_allowed(
             # Each change of the user's is refused, or made to what the user has.
             other.post("/api/capabilities/greet/disable")
             other.post("/api/capabilities/greet/enable")
-            assert near.call(near.satchel.capabilities.catalogue.approved, "greet") == Access(), change
+            assert near.call(parts.catalogue.approved, "greet") == Access(), change
             assert greets(client) == greets(other) == ("ok", "Hello, Bern!"), change
         old = thief.execute("SELECT status, changed, proof, updated_at FROM capabilities").fetchone()
         assert old is not None
