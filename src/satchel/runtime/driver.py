@@ -200,6 +200,7 @@ class Driver:
     def begin(self, running: RunningTurn, said: TurnBeginning | None, *, keeps: bool) -> None:
         """Take in the next turn, which `run` runs."""
         self.turn = _Turn(running, said, keeps)
+        self.questions.by_itself = said is not None and said.goes_on
 
     async def run(self) -> TurnResult:
         """Run the turn that has begun to its end.
