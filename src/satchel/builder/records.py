@@ -68,7 +68,7 @@ class BuildMessage:
         id: Unique in the build. A message with the id of an earlier one is not stored again, so what a build repeats
             after an interruption is said once.
         payload: A question has `text` and `options`; an answer has `question_id`, `text` (None: the user declined) and
-            `by`; the others have `text`.
+            `by`; the others have `text`, and one that adds to the task `wish`.
         read: It reached the other side.
     """
 

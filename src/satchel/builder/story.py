@@ -26,7 +26,8 @@ class Story:
         waits_for: The questions without whose answers the newest turn could not go on.
         refused: Why the last call of register_capability was refused, or "".
         is_tested: Code has run without an error since `main.py` was last written.
-        late_answers: The questions whose late answers the model has got.
+        late_answers: The questions whose late answers are in the log, and the wishes of which it was told.
+        heard: Those of them with which the model has gone on.
     """
 
     def __init__(self) -> None:
@@ -38,6 +39,7 @@ class Story:
         self.refused = ""
         self.is_tested = False
         self.late_answers: set[str] = set()
+        self.heard: frozenset[str] = frozenset()
         # All calls of a round are logged before the first of them runs, so what they do counts when they have ended.
         self._writes_code: set[str] = set()
         self._last_seq = 0
@@ -61,18 +63,15 @@ class Story:
         match event:
             case Assistant():
                 self.rounds += 1
+                self.heard = frozenset(self.late_answers)
             case Action(tool="write_file", input={"path": str(path)}) if path.removeprefix("./") == "main.py":
                 self._writes_code.add(event.call_id)
             case Observation(tool="write_file", call_id=call_id) if call_id in self._writes_code:
                 self.is_tested = False
             case Observation(tool="run_code" | "run_command", data={"status": "ok"}):
                 self.is_tested = True
-                self._note_late(event.text)
             case Observation(tool="register_capability", is_error=True):
                 self.refused = event.text.removeprefix("Refused").lstrip(": \n")
-                self._note_late(event.text)
-            case Observation():
-                self._note_late(event.text)
             case TurnStart(message=message):
                 self._note_late(message.text)
                 self.waits_for = ()
@@ -82,6 +81,7 @@ class Story:
                 pass
 
     def _note_result(self, event: Observation) -> None:
+        self._note_late(event.text)
         data = event.data if isinstance(event.data, dict) else {}
         if event.tool != "ask_user":
             self.used_s += max(0.0, event.duration_ms / 1000 - data.get("waited_s", 0.0))

@@ -348,6 +348,10 @@ class Driver:
             case Observation(data={"status": "building", "build_id": str(build_id), **rest}) if build_id:
                 wish = str(rest.get("wish", ""))
                 await self.deliveries.have_built(build_id, model=self.model, wish=wish)
+            case Observation(data={"status": "adding", "adds_to": str(build_id), "wish": str(wish)}):
+                await self.deliveries.add_wish(build_id, wish)
+            case _:
+                pass
 
     def _forget(self, clean: Clean) -> None:
         self._take_to_do()
