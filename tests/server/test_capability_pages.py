@@ -387,6 +387,10 @@ def test_a_build_is_followed_on_its_page_and_its_question_is_answered(
     assert answered.cssselect('noscript meta[http-equiv="refresh"]')
     send(client, page, f"{at}/answer", {"choice": "Ulm"})
     assert "has been answered already" in said(open_page(client, at))
+    page_of_it = open_page(client, "/capabilities/train_watch")
+    assert "The Builder is at work, and is told this as well." in words_of(page_of_it)
+    told = send(client, page_of_it, "/capabilities/train_watch/repair", {"wish": "And buses."})
+    assert "The Builder is told as well: And buses." in words_of(open_page(client, told.headers["location"]))
     consent = partial(builds.queue.tell, "wb-1", id=consent_id("host=trains.example"), type="question")
     world.call(
         partial(consent, payload={"text": "May it connect to trains.example?", "options": ["yes", "no"]})

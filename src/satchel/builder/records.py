@@ -83,6 +83,11 @@ class BuildMessage:
     created_at: datetime
 
     @property
+    def is_shown(self) -> bool:
+        """Whether it is for the user, or says what they have added."""
+        return self.direction == "to_user" or "wish" in self.payload
+
+    @property
     def text(self) -> str:
         """The words of the payload."""
         return str(self.payload.get("text") or "")

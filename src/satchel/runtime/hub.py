@@ -16,7 +16,7 @@ from satchel.loop import compact_now, run_call
 from satchel.messages import Message
 from satchel.models import ChatModel
 from satchel.runtime.driver import Driver, TurnBeginning
-from satchel.runtime.questions import Audience
+from satchel.runtime.questions import AskedClient
 from satchel.runtime.replay import Replay
 from satchel.runtime.sinks import HistorySink, SinkFeed
 from satchel.runtime.taking_over import turns_of
@@ -37,7 +37,7 @@ _CLOSING_STEP_S: Final = 5.0
 """The time limit of each step of closing, because a tool that hangs must not keep the session locked."""
 
 
-class Client(Audience, Protocol):
+class Client(AskedClient, Protocol):
     """One client's hold on a session; see `Session`."""
 
     is_spare: bool

@@ -27,7 +27,7 @@ from satchel.tools import Approval, ApprovalRequest, Question
 _HIDDEN = "[redacted:answer]"
 
 
-class Audience(Protocol):
+class AskedClient(Protocol):
     """A client as far as it answers questions; see `Session`."""
 
     is_interactive: bool
@@ -43,7 +43,7 @@ class Questions:
         by_itself: The running turn began by itself, so a client that comes back is asked, too.
     """
 
-    def __init__(self, log: SessionLog, *, clients: Collection[Audience]) -> None:
+    def __init__(self, log: SessionLog, *, clients: Collection[AskedClient]) -> None:
         """There are no questions yet; see `restore`. `clients` are those of the session, at any time."""
         self.open: dict[str, QuestionAsked] = {}
         self.by_itself = False
