@@ -451,6 +451,8 @@ async def test_the_builder_is_told_what_became_memory_and_forgets_it_with_the_co
         [code] = (tmp_path / "home" / "builds").rglob("main.py")
         code.write_bytes(b"\xff" + code.read_bytes())
         code.chmod(0o444)
+        assert satchel.builds is not None
+        await satchel.builds.queue.add_wish(question.build_id, "The boat is the Kittiwake of Roscoff.")
         gone = ("Kittiwake", "Breton")
         memories = await satchel.memory.list()
         await satchel.forget([one.id for one in memories if any(word in one.content for word in gone)])

@@ -433,15 +433,15 @@ class _LateAnswers:
 
 def _late_id(message: BuildMessage, given_up: Collection[Any]) -> str:
     """What the log calls a message that its model is told with a result; "" if it is no such message."""
-    if "wish" in message.payload:
+    if message.wish:
         return message.id
     asked = message.payload.get("question_id")
     return str(asked) if message.type == "answer" and asked in given_up else ""
 
 
 def _said_late(message: BuildMessage) -> str:
-    if "wish" in message.payload:
-        return f"The user adds, as a part of your task: {message.payload['wish']}"
+    if message.wish:
+        return f"The user adds, as a part of your task: {message.wish}"
     words = message.payload.get("text")
     return "The user does not want to answer." if words is None else f"The user answers after all: {words}"
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Collection, Mapping
 from dataclasses import fields
@@ -24,6 +23,7 @@ from sqlalchemy import (
 )
 
 from satchel.builder.records import (
+    ADDED,
     DECLINED,
     EARNED,
     ENDED,
@@ -209,7 +209,8 @@ class BuildQueue:
         def write(connection: Connection) -> Build:
             outcome = text[:_MOST_TEXT]
             is_open = builds.c.status.not_in(ENDED)
-            if status != "failed" and (late := _late_wishes(connection, build_id, heard)):
+            late = [f"“{wish}”" for id, wish in _wishes(connection, build_id).items() if id not in heard]
+            if status != "failed" and late:
                 outcome += f" It came too late, and is not in it: {' '.join(late)} Ask for it as a change."
             if self._change(connection, build_id, is_open, status=status, outcome=outcome):
                 payload = {"text": outcome, "status": status, "is_own": is_own}
@@ -298,16 +299,16 @@ class BuildQueue:
                 raise UsageError(
                     f"The build of {build.name} had just ended ({build.status}), so this is not in it: {wish}"
                 )
-            if wish and wish not in build.task:
-                id = f"{_WISH}{hashlib.sha256(wish.encode('utf-8', 'surrogatepass')).hexdigest()[:16]}"
-                payload = {"text": f"The Builder is told as well: {wish}", "wish": wish}
+            before = _wishes(connection, build_id)
+            if wish and wish not in build.task and wish not in before.values():
+                id, payload = f"{_WISH}{len(before) + 1}", {"text": f"{ADDED}{wish}"}
                 self._insert(connection, build_id, id, "to_builder", "progress", payload)
 
         await self._database.write(write, durable=True)
 
     async def wishes(self, build_id: str) -> set[str]:
         """The ids of what was added to the task of a build."""
-        return {message.id for message in await self.messages(build_id) if "wish" in message.payload}
+        return set(await self._database.read(lambda connection: _wishes(connection, build_id)))
 
     async def answer_to(self, build_id: str, question_id: str) -> BuildMessage | None:
         """The answer to a question, or None."""
@@ -434,15 +435,12 @@ class BuildQueue:
         return _to_us(self._clock.now())
 
 
-def _late_wishes(connection: Connection, build_id: str, heard: Collection[str]) -> list[str]:
-    """What was added to the task of a build and its Builder has not heard."""
-    query = (
-        select(build_messages.c.payload)
-        .where(build_messages.c.build_id == build_id, build_messages.c.id.startswith(_WISH))
-        .where(build_messages.c.id.not_in(heard))
-        .order_by(build_messages.c.number)
-    )
-    return [f"“{json.loads(payload)['wish']}”" for payload in connection.execute(query).scalars()]
+def _wishes(connection: Connection, build_id: str) -> dict[str, str]:
+    """What was added to the task of a build, by the ids of the messages, oldest first."""
+    query = select(build_messages, builds.c.name).join(builds, builds.c.id == build_messages.c.build_id)
+    added = query.where(build_messages.c.build_id == build_id, build_messages.c.id.startswith(_WISH))
+    rows = connection.execute(added.order_by(build_messages.c.number))
+    return {row.id: _message(row).wish for row in rows}
 
 
 def _answer_id(question_id: str) -> str:
