@@ -1148,6 +1148,7 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(9, "builder:durable", "DESIGN 7", "A build survives kill -9 and goes on where it stopped."),
     built(23, "builder:worker:replaced", "issue 23", "Whoever stores an answer, and any Satchel that runs, makes sure that what waits has a worker, also after one was killed."),
     built(23, "builder:unapproved", "issue 23", "What a case was refused because nobody has approved it is told as that, and not as an error of the code."),
+    built(23, "builder:wish", "issue 23", "What the user adds to what is being built reaches its Builder, and nothing is registered without it; what comes too late is named at the end."),
     built(23, "builder:late", "issue 23", "A line is no bare message to the model if it answers a question that was just settled or is just being asked; a late answer can still become a change."),
     built(19, "builder:goes-on", "issue 19", "When a build that the model asked for ends, the conversation goes on by itself: the model uses it and answers, in chats, on the pages, in editors and in ask."),
     built(9, "builder:cancel", "issue 9", "A build can be cancelled: it ends failed within seconds, registers nothing and leaves no process, whatever is killed."),

@@ -15,7 +15,7 @@ from satchel.capabilities.records import Access
 from satchel.clock import ManualClock
 from satchel.config import PermissionRule, RuleAction, RuleOptions
 from satchel.errors import ModelUnavailable, NotFound, StorageUnwritable, UsageError
-from satchel.events import MemoryCaptured, SessionEnd, TurnEnd
+from satchel.events import MemoryCaptured, SessionEnd, TurnEnd, TurnStart
 from satchel.models.port import ModelRequest
 from satchel.models.scripted import Call, Reply
 from tests.builder.world import CASES, GREET, WHOLE, World, open_world, register, tries, write
@@ -464,6 +464,61 @@ async def test_what_is_not_approved_yet_pauses_the_round_and_is_no_error_of_the_
         assert (build.status, build.outcome.split(".")[0]) == (
             "proposed", "greet is built (version 1) and waits for your approval",
         )  # fmt: skip
+
+
+@requirement("builder:unapproved")
+async def test_a_secret_without_a_value_is_a_question_until_a_process_has_it(tmp_path: Path) -> None:
+    files = [write("main.py", GREET), write("tests/cases.jsonl", CASES), tries()]
+    ends = Reply(calls=[register(secrets=["BOARD_KEY"])])
+    async with open_world(tmp_path, [Reply(calls=files), *[ends] * 4]) as world:
+        build, _ = await world.build()
+        (consent,) = await world.queue.open_questions()
+        await world.queue.answer(build.id, consent.id, "yes", by="test")
+        for _ in range(2):  # answered where it has none either
+            build = await world.builder.build(build.id)
+            (question,) = await world.queue.open_questions()
+            assert (build.status, question.text.split(",")[0]) == ("waiting", "greet needs BOARD_KEY")
+            await world.queue.answer(build.id, question.id, "It is set", by="test")
+        world.secrets["BOARD_KEY"] = "k"
+        build = await world.builder.build(build.id)
+        assert build.status == "active"
+        assert not any("Correct this" in result for result in world.results)
+
+
+@requirement("builder:wish")
+async def test_what_the_user_adds_reaches_the_builder_before_it_can_register(tmp_path: Path) -> None:
+    whole = [write("main.py", GREET), write("tests/cases.jsonl", CASES), tries(), register()]
+    async with open_world(tmp_path, [Reply(calls=whole), Reply(calls=[register()])]) as world:
+
+        async def add(events: Any) -> None:
+            if any(isinstance(event, TurnStart) for event in events):
+                await world.queue.add_wish(build.id, "Make it also shout.")
+                await world.queue.add_wish(build.id, "Make it also shout.")
+                await world.queue.add_wish(build.id, "Greet a city.")  # it is in the task
+
+        world.before_log = add
+        build = await world.request()
+        build = await world.builder.build(build.id)
+        assert [("also shout" in result, result.startswith("Refused")) for result in world.results] == [
+            (True, False), (False, False), (False, False), (False, True),
+        ]  # fmt: skip
+        assert (build.status, "too late" in build.outcome) == ("active", False)
+        assert ("progress", "The Builder is told as well: Make it also shout.") in await world.said(build)
+        with pytest.raises(UsageError, match="had just ended"):
+            await world.queue.add_wish(build.id, "And whisper.")
+
+
+@requirement("builder:wish")
+async def test_what_the_user_adds_while_it_is_registered_is_named_at_the_end(tmp_path: Path) -> None:
+    async with open_world(tmp_path) as world:
+        build = await world.request()
+
+        async def add() -> None:
+            await world.queue.add_wish(build.id, "Make it also shout.")
+
+        world.sandbox.before_run = add
+        build = await world.builder.build(build.id)
+        assert build.outcome.endswith("is not in it: “Make it also shout.” Ask for it as a change.")
 
 
 # Hosts

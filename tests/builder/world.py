@@ -188,7 +188,8 @@ class World:
         self.sessions = SessionStore(home / "sessions", database, clock=clock)
         self.pool = ToolPool(workers=4)
         self.required: list[Sequence[str]] = []
-        self.runner = Runner(catalogue, opened(self.sandbox), layers=self._layer, secret=lambda name: None)
+        self.secrets: dict[str, str] = {}
+        self.runner = Runner(catalogue, opened(self.sandbox), layers=self._layer, secret=self.secrets.get)
         self.registrar = Registrar(catalogue, self.runner, clock=clock, allowances=_gives(rules))
         self.settings = BuilderSettings(**{"question_wait_s": 0.0, **settings})
         self.before_log: Any = None

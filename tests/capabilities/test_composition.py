@@ -76,7 +76,7 @@ def run(args: dict) -> str:
         assert not done.is_active
         assert done.to_approve == Access(hosts=("capability:greet",))
         assert sentences(done.to_approve) == (
-            "It may call the capability greet, and give it what it was given.",
+            "It may call the capability greet, and pass on what it was given.",
         )
         done = await home.registrar.approve("twice")
         assert done.is_active

@@ -196,6 +196,20 @@ async def test_a_request_for_the_same_under_another_name_finds_what_is_there_unl
         assert insisted.data["status"] == "building"
 
 
+@requirement("capabilities:request:dedup")
+@pytest.mark.parametrize("named", ["city_greeting", "cap_city_greeting", "`city_greeting`"])
+async def test_what_a_request_names_is_to_be_used_and_is_no_duplicate(tmp_path: Path, named: str) -> None:
+    async with open_tools(tmp_path, embedder=HashingEmbedder()) as tools:
+        await register(tools.bench.catalogue, "city_greeting", draft(description="Greet a city by its name."))
+        letter = f"Greet a city by its name, in a letter; use {named} for the greeting."
+        asked = await tools.call("request_capability", name="city_letter", description=letter)
+        assert "similar" not in asked.data
+        again = "Greet a city by its name, in a letter."
+        assert (await tools.call("request_capability", name="greeting_city", description=again)).data[
+            "similar"
+        ]
+
+
 async def test_the_same_words_the_other_way_round_mean_something_else(tmp_path: Path) -> None:
     async with open_tools(tmp_path, embedder=HashingEmbedder()) as tools:
         await register(tools.bench.catalogue, "csv_to_json", draft(description="Convert CSV to JSON."))

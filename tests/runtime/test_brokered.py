@@ -93,6 +93,21 @@ async def test_a_capability_uses_a_tool_of_a_server_and_the_model_within_rules_a
             await satchel.tools()
             while satchel.mcp.find("good.work") is None:  # noqa: ASYNC110 - another process tells its tools
                 await anyio.sleep(0.01)
+            sums = {
+                "type": "object",
+                "properties": {
+                    "table": {"type": "string", "format": "file"},
+                    "columns": {"type": "array", "items": {"type": "string"}},
+                    "unit": {"enum": ["g", "kg"]},
+                    "at": {
+                        "type": "object",
+                        "properties": {"day": {"type": "string", "format": "date"}},
+                        "required": ["day"],
+                    },
+                },
+                "required": ["table", "columns"],
+            }
+            await registered(satchel.capabilities.catalogue, "sums", draft(input_schema=sums))
             asked = await satchel.builds.build(Wanted(name="brief", description="Greet a city."))
             questions = []
             async for message in satchel.builds.follow(asked.build_id):
@@ -103,7 +118,17 @@ async def test_a_capability_uses_a_tool_of_a_server_and_the_model_within_rules_a
         assert "brief may use work of the MCP server good" in question
         assert "brief may ask your language model" in question
         building = [request for request in model.requests if "You are the Builder" in request.system]
-        assert "- mcp:good.work: " in building[0].messages[0].text
+        told = building[0].messages[0].text
+        assert ("- mcp:good.work(" in told, "neither run_code nor a case can call it" in told) == (
+            True,
+            not trusts,
+        )
+        fields = 'table: file, columns: [string], unit?: "g" | "kg", at?: {day: date}'
+        assert f"- sums({fields}): Greet a city by its name." in told
+        assert "while" not in question, "that of the server is called only later"
+        said = [m.text async for m in satchel.builds.follow(asked.build_id)][-1]
+        left_out = "1 case passed, 1 left out: it calls mcp:good.work, which may change something"
+        assert ("2 cases passed" if trusts else left_out) in said
         tried = [b.content for m in building[-1].messages for b in m.blocks if isinstance(b, ToolResultBlock)]
         assert "brief may not call 'mcp:good.work'" in tried[2]
         assert tried[3] == ("done, short" if trusts else tried[3])

@@ -198,6 +198,29 @@ async def test_a_build_of_a_program_with_its_own_model_goes_on_when_it_is_opened
         assert kinds == ["progress", "question", "answer", "complete"]
 
 
+@requirement("builder:wish")
+@pytest.mark.parametrize("other", [False, True])
+async def test_a_wish_during_a_build_reaches_it_from_any_conversation(tmp_path: Path, other: bool) -> None:
+    async with opens(tmp_path, builder__question_wait_s=60.0) as satchel:
+        first = await satchel.session()
+        await first.run_turn("Make yourself a tool that greets cities.")
+        question = await until(first, "question")
+        session = await satchel.session() if other else first
+        turn = await session.run_turn("It should shout.")
+        assert "its Builder is told this as well" in turn.text
+        assert await session.awaits_build() == (not other)
+        command = find_command("/capability change greet And smile.")
+        assert command is not None
+        context = CommandContext(satchel=satchel, session=first, show=lambda _: None, tell=lambda _: None)
+        assert "told this as well" in (await run_command(context, *command)).lines[0].text
+        await first.answer(question.id, "Hello", by="test")
+        assert (await until(first, "complete")).status == "active"
+        building = [one for one in satchel.parts.models.given.requests if "You are the Builder" in one.system]
+        results = [b.content for b in building[1].messages[-1].blocks if isinstance(b, ToolResultBlock)]
+        told = "\n".join(results)
+        assert (told.count("It should shout."), told.count("And smile.")) == (1, 1)
+
+
 @requirement("builder:goes-on")
 async def test_what_another_conversation_has_built_is_not_waited_for(tmp_path: Path) -> None:
     async with opens(tmp_path, builder__question_wait_s=60.0) as satchel:
@@ -265,6 +288,9 @@ async def test_a_repair_gets_the_failing_input_and_becomes_a_new_version_beside_
         capability = await satchel.capabilities.catalogue.get("greet")
         assert (capability.version, capability.status) == (2, "active")
         assert (folder / "main.py").read_text() == edited, "what the user edited stays"
+        told = next(one for one in satchel.parts.models.given.requests if "Shout." in one.messages[0].text)
+        assert f"--- main.py\n{edited.strip()}" in told.messages[0].text
+        assert f"--- tests/cases.jsonl\n{CASES.strip()}" in told.messages[0].text
         # What the Builder named only the first time is in the new version as well.
         assert "Say it with care." in build.task
         assert capability.tags == ("greeting",)
@@ -339,7 +365,7 @@ async def test_the_user_approves_changes_and_rolls_back_a_capability_in_the_conv
         asked = await run("/capability approve greet")
         assert "example.org" in asked.lines[0].text
         assert asked.confirm is not None
-        assert "passed its cases" in (await asked.confirm.proceed()).lines[0].text
+        assert "2 cases passed" in (await asked.confirm.proceed()).lines[0].text
         assert "being built" in await line("/capability change greet It should shout.")
         (build,) = [each for each in await made.queue.open_builds() if each.kind == "repair"]
         assert ("It should shout." in build.task, build.asked_by) == (True, session.id)
@@ -375,7 +401,7 @@ async def test_the_job_runner_is_loaded_only_where_jobs_run(tmp_path: Path) -> N
 async def test_the_builder_is_told_what_became_memory_and_forgets_it_with_the_conversation(
     tmp_path: Path,
 ) -> None:
-    looks = Call(name="bash", input={"command": "echo 21.5 knots"}, id="look")
+    looks = Call(name="bash", input={"command": "echo 21.5 knots; echo gusts"}, id="look")
     told: list[str] = []
 
     def model(request: ModelRequest) -> Reply | str:
@@ -411,7 +437,7 @@ async def test_the_builder_is_told_what_became_memory_and_forgets_it_with_the_co
         for words in (
             "Greet a city.",
             "Kittiwake of Roscoff",
-            "21.5 knots",
+            "\n  21.5 knots\n  gusts\n",
             "harbours.csv",
             "Time and locale",
             "in Breton",
@@ -425,6 +451,8 @@ async def test_the_builder_is_told_what_became_memory_and_forgets_it_with_the_co
         [code] = (tmp_path / "home" / "builds").rglob("main.py")
         code.write_bytes(b"\xff" + code.read_bytes())
         code.chmod(0o444)
+        assert satchel.builds is not None
+        await satchel.builds.queue.add_wish(question.build_id, "The boat is the Kittiwake of Roscoff.")
         gone = ("Kittiwake", "Breton")
         memories = await satchel.memory.list()
         await satchel.forget([one.id for one in memories if any(word in one.content for word in gone)])
@@ -483,7 +511,7 @@ def run(args: dict) -> str:
             if message.type == "question":
                 questions.append(message.text)
                 await satchel.builds.answer(asked.build_id, message.id, "yes")
-        assert "- greet(city): Greet a city by its name." in told[0]
+        assert "- greet(city: string): Greet a city by its name." in told[0]
         assert "Hello, Austin!Hello, Austin!" in told[-1], "run_code has the broker, too"
         assert len(questions) == 1
         assert "may call the capability greet" in questions[0]

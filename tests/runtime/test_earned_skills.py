@@ -153,7 +153,7 @@ async def test_a_way_of_working_told_three_times_becomes_a_skill_that_is_read(tm
         assert (shown["files"], shown["source"]) == (["SKILL.md", "manifest.json"], "")
         other = replace(await satchel.builds.queue.get(asked.build_id), capability_id="another")
         brief = await brief_of(
-            other, home=satchel.home, catalogue=satchel.builds.catalogue, mcp=satchel.parts.mcp
+            other, home=satchel.home, catalogue=satchel.builds.catalogue, mcp=satchel.parts.mcp, files={}
         )
         assert "release_notes" not in brief, "no code can call it"
         copy = await satchel.capabilities.mover.export("release_notes", tmp_path / "copy")

@@ -14,6 +14,7 @@ import pytest
 from satchel.builder.asking import consent_id
 from satchel.builder.records import Build
 from satchel.capabilities import Wanted
+from satchel.capabilities.cases import number_pattern
 from tests.capabilities.world import GREET, cases
 from tests.requirements import requirement
 from tests.server.browsers import browser, open_page, read, said, send, words_of
@@ -47,6 +48,15 @@ def run(args: dict) -> str:
 CASES = cases(
     {"name": "two hours", "input": {"area": "DK1", "hours": 2}, "expect": {"contains": "DK1"}},
     {"name": "no hours", "input": {"area": "DK1"}, "expect": {"error": "hours"}},
+    {
+        "name": "its number",
+        "input": {"area": "DK1", "hours": 2},
+        "expect": {
+            "matches": number_pattern("2"),
+            "lacks": ["DE", "FR"],
+            "json": {"type": "object", "properties": {"markup": {"type": "string"}}},
+        },
+    },
 )
 
 
@@ -71,6 +81,23 @@ def problem_of(page: Any, name: str) -> str:
     assert field.get("aria-invalid") == "true"
     id = field.get("aria-describedby").split()[-1]
     return words_of(page.get_element_by_id(id))
+
+
+@requirement("web-pages:capability-form")
+def test_cases_are_shown_as_sentences(client: httpx2.Client, prices: str) -> None:
+    rows = [
+        [words_of(cell) for cell in row.cssselect("td")][1:3]
+        for row in open_page(client, prices).cssselect("#cases tbody tr")
+    ]
+    given = "area: DK1 hours: 2"
+    assert rows == [
+        [given, "It says “DK1”."],
+        ["area: DK1", "It is refused, and the complaint says “hours”."],
+        [
+            given,
+            "It does not say “DE” or “FR”. It gives the number 2. It is data: {markup?: string}.",
+        ],
+    ]
 
 
 @requirement("web-pages:capability-form")
@@ -213,7 +240,7 @@ def test_versions_are_compared_tested_activated_and_rolled_back(world: World, cl
     assert "added:" in difference.text_content()  # not by colour alone
     tested = send(client, page, f"{at}/test")
     after = open_page(client, tested.headers["location"])
-    assert said(after) == "All 2 cases passed."
+    assert said(after) == "2 cases passed."
     assert [words_of(cell) for cell in after.cssselect("#cases td:last-child")] == ["passed", "passed"]
     send(client, after, f"{at}/rollback")
     assert "Active, v1" in words_of(open_page(client, at))
@@ -360,6 +387,10 @@ def test_a_build_is_followed_on_its_page_and_its_question_is_answered(
     assert answered.cssselect('noscript meta[http-equiv="refresh"]')
     send(client, page, f"{at}/answer", {"choice": "Ulm"})
     assert "has been answered already" in said(open_page(client, at))
+    page_of_it = open_page(client, "/capabilities/train_watch")
+    assert "The Builder is at work, and is told this as well." in words_of(page_of_it)
+    told = send(client, page_of_it, "/capabilities/train_watch/repair", {"wish": "And buses."})
+    assert "The Builder is told as well: And buses." in words_of(open_page(client, told.headers["location"]))
     consent = partial(builds.queue.tell, "wb-1", id=consent_id("host=trains.example"), type="question")
     world.call(
         partial(consent, payload={"text": "May it connect to trains.example?", "options": ["yes", "no"]})

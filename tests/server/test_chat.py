@@ -312,6 +312,39 @@ def test_a_conversation_goes_on_after_a_build_for_whoever_looks_then(
             assert next(text for text in finals if "building" not in text) == "It says: Hello, Rome!"
 
 
+@requirement("builder:goes-on")
+def test_what_goes_on_after_a_build_asks_whoever_comes_back_for_permission(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(open_sessions, "_IDLE_S", 0.0)
+    monkeypatch.setattr(open_sessions, "_LOOK_S", 0.001)
+
+    def acts(request: ModelRequest) -> Reply | str:
+        reply = thinks(request)
+        uses = isinstance(reply, Reply) and any(call.name == "execute_capability" for call in reply.calls)
+        return Reply(calls=[Call(name="bash", input={"command": "echo x"}, id="b")]) if uses else reply
+
+    (tmp_path / "home").mkdir(mode=0o700)
+    rule = '[[permissions]]\naction = "allow"\ntool = "request_capability"\n'
+    (tmp_path / "home" / "config.toml").write_text(rule)
+    more = {"agent__mode": "ask", "builder__question_wait_s": 0.0, "sandbox__allow_unsafe": True}
+    with serving(tmp_path, lambda _: ScriptedModel(acts), **more) as world, world.client() as client:
+        asked = chat(client, "Make yourself a tool that greets cities.", interactive=True)[-1].data
+        at = f"/api/sessions/{asked['sessionId']}"
+        # No client follows, and one that can't answer is there.
+        with client.stream("GET", f"{at}/events?after=0") as news:
+            of_bash = (
+                event
+                for event in events_in(news.iter_lines())
+                if event.data.get("calls") or (event.data.get("tool"), event.name) == ("bash", "observation")
+            )
+            question = next(of_bash)
+            assert question.name == "question_asked"
+            body = {"id": question.data["id"], "consent": "once"}
+            assert client.post(f"{at}/answer", json=body).status_code < 300
+            assert not next(event for event in of_bash if event.name == "observation").data["is_error"]
+
+
 @requirement("builder:late")
 def test_an_answer_to_a_build_is_no_message_however_early_or_late(tmp_path: Path) -> None:
     with (

@@ -327,7 +327,7 @@ async def test_capabilities_are_shown_approved_and_rolled_back_with_a_question_f
             await call(client, "capability", name=name, action="approve", version=1)
         )
         done = await call(client, "capability", name=name, action="approve", version=2)
-        assert said(done) == "looked_after is ready: version 2 passed its cases."
+        assert said(done) == "looked_after is ready (version 2, 2 cases passed)."
         assert "Version 2:\nlooked_after may connect to api.example.org." in asked[-1]
         back = await call(client, "capability", name=name, action="rollback")
         assert back.structured_content["version"] == 1

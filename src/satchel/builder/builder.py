@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import anyio
 
@@ -172,7 +172,7 @@ class Builder:
                 if story.refused and reason != CANCELLED and not gave_up(reason):
                     reason = f"{reason}\nThe last registration was refused: {story.refused}"
                 return await self._failed(build, reason)
-        return await self.queue.end(build.id, done.status, done.text)
+        return await self.queue.end(build.id, done.status, done.text, heard=story.heard)
 
 
 class _Work:
@@ -419,7 +419,9 @@ class _Open:
 
 
 class _LateAnswers:
-    """Adds answers that came too late for their questions to the next result, so that the model still gets them."""
+    """Adds answers that came too late for their questions, and wishes, to the next result, so that the model gets them
+    while it works.
+    """
 
     def __init__(self, queue: BuildQueue, build: Build, story: Story) -> None:
         self._queue = queue
@@ -434,28 +436,17 @@ class _LateAnswers:
             self._taken.add(action.call_id)
         messages = await self._queue.messages(self._build.id)
         given_up = {m.payload.get("question_id") for m in messages if m.type == "progress"} - {None}
-        late = [
-            m
+        late = {
+            id: m
             for m in messages
-            if m.type == "answer"
-            and (id := m.payload.get("question_id")) in given_up
-            and id not in self._story.late_answers
-            and id not in self._taken
-        ]
-        if not late:
+            if (id := _late_id(m, given_up)) and id not in self._story.late_answers | self._taken
+        }
+        # After a registration nothing is heard any more: the end of the build names the wish.
+        if not late or result.ends_turn:
             return None
-        self._taken.update(str(answer.payload["question_id"]) for answer in late)
-        notes = []
-        for answer in late:
-            id = str(answer.payload["question_id"])
-            words = answer.payload.get("text")
-            said = (
-                "The user does not want to answer."
-                if words is None
-                else f"The user answers after all: {words}"
-            )
-            notes.append(f"{late_answer_mark(id)}\n{said}")
-        await self._queue.mark_read([answer.number for answer in late])
+        self._taken.update(late)
+        notes = [f"{late_answer_mark(id)}\n{_said_late(message)}" for id, message in late.items()]
+        await self._queue.mark_read([message.number for message in late.values()])
         return replace(result, text="\n\n".join((result.text, *notes)))
 
 
@@ -472,6 +463,21 @@ class _Moved:
             return None
         self._is_told = True
         return replace(result, text=f"{result.text}\n\n{MOVED}")
+
+
+def _late_id(message: BuildMessage, given_up: Collection[Any]) -> str:
+    """What the log calls a message that its model is told with a result; "" if it is no such message."""
+    if message.wish:
+        return message.id
+    asked = message.payload.get("question_id")
+    return str(asked) if message.type == "answer" and asked in given_up else ""
+
+
+def _said_late(message: BuildMessage) -> str:
+    if message.wish:
+        return f"The user adds, as a part of your task: {message.wish}"
+    words = message.payload.get("text")
+    return "The user does not want to answer." if words is None else f"The user answers after all: {words}"
 
 
 def _end_of_turn(story: Story, text: str) -> Sequence[Event]:

@@ -23,6 +23,7 @@ from sqlalchemy import (
 )
 
 from satchel.builder.records import (
+    ADDED,
     DECLINED,
     EARNED,
     ENDED,
@@ -46,6 +47,8 @@ _MOST_TEXT = 20_000
 _MOST_MESSAGES = 1000
 """Messages of one build. A build has 25 rounds; only a Builder that reports in a loop reaches this."""
 
+_WISH = "wish:"
+"""What the ids of messages begin with that add to the task of a build while it is at work."""
 _ANSWER, _GAVE_UP = "answer:", "gave-up:"
 """What the ids of the messages that close a question begin with; the question's id follows."""
 
@@ -184,19 +187,31 @@ class BuildQueue:
 
         return await self._database.write(write, durable=True)
 
-    async def end(self, build_id: str, status: BuildStatus, outcome: str, *, is_own: bool = False) -> Build:
+    async def end(
+        self,
+        build_id: str,
+        status: BuildStatus,
+        text: str,
+        *,
+        is_own: bool = False,
+        heard: Collection[str] = (),
+    ) -> Build:
         """End a build, and tell the user in the same transaction. The first end holds; a second changes nothing.
 
         Args:
             build_id: Of the build.
             status: "active", "proposed" or "failed".
-            outcome: What came of it.
+            text: What came of it.
             is_own: The outcome can't quote what others wrote.
+            heard: The ids of the wishes that are in what was registered.
         """
-        outcome = outcome[:_MOST_TEXT]
 
         def write(connection: Connection) -> Build:
+            outcome = text[:_MOST_TEXT]
             is_open = builds.c.status.not_in(ENDED)
+            late = [f"“{wish}”" for id, wish in _wishes(connection, build_id).items() if id not in heard]
+            if status != "failed" and late:
+                outcome += f" It came too late, and is not in it: {' '.join(late)} Ask for it as a change."
             if self._change(connection, build_id, is_open, status=status, outcome=outcome):
                 payload = {"text": outcome, "status": status, "is_own": is_own}
                 type: MessageType = "error" if status == "failed" else "complete"
@@ -267,6 +282,33 @@ class BuildQueue:
             return self._insert(connection, build_id, id, "to_builder", "answer", payload)
 
         return await self._database.write(write, durable=True)
+
+    async def add_wish(self, build_id: str, wish: str) -> None:
+        """Add to the task of a build. Its Builder is told with the next result; if it registers before that, its end
+        tells the user what is not in it. The same wish is not added twice.
+
+        Raises:
+            NotFound: There is no such build.
+            UsageError: It has ended.
+        """
+        wish = wish.strip()[:_MOST_TEXT]
+
+        def write(connection: Connection) -> None:
+            build = self._get(connection, build_id)
+            if build.has_ended:
+                raise UsageError(
+                    f"The build of {build.name} had just ended ({build.status}), so this is not in it: {wish}"
+                )
+            before = _wishes(connection, build_id)
+            if wish and wish not in build.task and wish not in before.values():
+                id, payload = f"{_WISH}{len(before) + 1}", {"text": f"{ADDED}{wish}"}
+                self._insert(connection, build_id, id, "to_builder", "progress", payload)
+
+        await self._database.write(write, durable=True)
+
+    async def wishes(self, build_id: str) -> set[str]:
+        """The ids of what was added to the task of a build."""
+        return set(await self._database.read(lambda connection: _wishes(connection, build_id)))
 
     async def answer_to(self, build_id: str, question_id: str) -> BuildMessage | None:
         """The answer to a question, or None."""
@@ -391,6 +433,14 @@ class BuildQueue:
 
     def _now(self) -> int:
         return _to_us(self._clock.now())
+
+
+def _wishes(connection: Connection, build_id: str) -> dict[str, str]:
+    """What was added to the task of a build, by the ids of the messages, oldest first."""
+    query = select(build_messages, builds.c.name).join(builds, builds.c.id == build_messages.c.build_id)
+    added = query.where(build_messages.c.build_id == build_id, build_messages.c.id.startswith(_WISH))
+    rows = connection.execute(added.order_by(build_messages.c.number))
+    return {row.id: _message(row).wish for row in rows}
 
 
 def _answer_id(question_id: str) -> str:

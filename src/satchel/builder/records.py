@@ -21,6 +21,8 @@ CANCELLED: Final = "It was cancelled by the user."
 """The outcome of a build that the user stopped."""
 EARNED: Final = "earned"
 """The id of the question whether a tool shall be built that nobody asked for; the build's id begins with it."""
+ADDED: Final = "The Builder is told as well: "
+"""Before what is added to the task of a build, in the message that says so."""
 DECLINED: Final = "It was not wanted, and is not proposed again."
 """The outcome of such a build after a no."""
 
@@ -81,6 +83,18 @@ class BuildMessage:
     payload: Mapping[str, Any] = field(default_factory=dict)
     read: bool
     created_at: datetime
+
+    @property
+    def is_shown(self) -> bool:
+        """Whether it is for the user, or says what they have added."""
+        return self.direction == "to_user" or bool(self.wish)
+
+    @property
+    def wish(self) -> str:
+        """What the user has added to the task; "" if this is another message."""
+        return (
+            self.text.removeprefix(ADDED) if (self.direction, self.type) == ("to_builder", "progress") else ""
+        )
 
     @property
     def text(self) -> str:

@@ -11,6 +11,7 @@ import anyio.to_thread
 
 from satchel.builder.records import Build
 from satchel.capabilities.access import sentences
+from satchel.capabilities.cases import checks_in_words
 from satchel.capabilities.catalogue import Catalogue
 from satchel.capabilities.checking import Registrar, Registration
 from satchel.capabilities.given import Given, kept_given
@@ -88,11 +89,7 @@ class Registering:
         if capability is None or not capability.version:
             given = await self.given(build)
             return None if given is None else given.draft
-        try:
-            package = await self.catalogue.on_disk(capability.id, capability.version)
-        except UsageError:
-            package = await self.catalogue.registered(capability.id, capability.version)
-        return draft_of(package)
+        return draft_of(await self.catalogue.as_edited(capability))
 
     async def missing(self, build: Build, access: Access) -> Access:
         """The part of `access` that the user has not allowed, by an answer or by a permission rule."""
@@ -111,9 +108,8 @@ class Registering:
 
 def _told(build: Build, found: Registration) -> RegisteredVersion:
     capability, name = found.capability, build.name
-    cases = sum(check.passed is True for check in found.checks)
     if found.is_active or (capability.status in ("active", "disabled") and not found.to_approve):
-        what = "a skill" if capability.is_skill else f"{cases} cases passed"
+        what = "a skill" if capability.is_skill else checks_in_words(found.checks)
         text = f"{name} is ready (version {found.number}, {what}): {capability.description}"
         return RegisteredVersion(number=found.number, status="active", text=text)
     wishes = " ".join(sentences(found.to_approve, name=name))

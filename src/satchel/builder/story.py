@@ -26,7 +26,8 @@ class Story:
         waits_for: The questions without whose answers the newest turn could not go on.
         refused: Why the last call of register_capability was refused, or "".
         is_tested: Code has run without an error since `main.py` was last written.
-        late_answers: The questions whose late answers the model has got.
+        late_answers: The questions whose late answers are in the log, and the wishes of which it was told.
+        heard: Those of them with which the model has gone on.
         files: What it has written with write_file, by the paths.
         installs: The commands with which it has installed packages, or tried to.
     """
@@ -42,6 +43,7 @@ class Story:
         self.late_answers: set[str] = set()
         self.files: dict[str, str] = {}
         self.installs: list[str] = []
+        self.heard: frozenset[str] = frozenset()
         # All calls of a round are logged before the first of them runs, so what they do counts when they have ended.
         self._calls: dict[str, Action] = {}
         self._last_seq = 0
@@ -66,16 +68,13 @@ class Story:
         match event:
             case Assistant():
                 self.rounds += 1
+                self.heard = frozenset(self.late_answers)
             case Action(tool="write_file" | "run_command"):
                 self._calls[event.call_id] = event
             case Observation(tool="run_code" | "run_command", data={"status": "ok"}):
                 self.is_tested = True
-                self._note_late(event.text)
             case Observation(tool="register_capability", is_error=True):
                 self.refused = event.text.removeprefix("Refused").lstrip(": \n")
-                self._note_late(event.text)
-            case Observation():
-                self._note_late(event.text)
             case TurnStart(message=message):
                 self._note_late(message.text)
                 self.waits_for = ()
@@ -85,6 +84,7 @@ class Story:
                 pass
 
     def _note_result(self, event: Observation) -> None:
+        self._note_late(event.text)
         data = event.data if isinstance(event.data, dict) else {}
         if event.tool != "ask_user":
             self.used_s += max(0.0, event.duration_ms / 1000 - data.get("waited_s", 0.0))

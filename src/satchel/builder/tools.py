@@ -276,10 +276,16 @@ class BuildTools:
                 draft = await self._draft(input)
             except (UsageError, NotFound) as error:
                 return ToolResult(text=f"Refused: {error}", is_error=True)
-            await self._ask_for(
-                Access(hosts=draft_hosts(draft), secrets=tuple(draft.secrets), state=bool(draft.state)),
-                context.call_id,
-            )
+            secrets = tuple(map(str, draft.secrets))
+            wanted = Access(hosts=draft_hosts(draft), secrets=secrets, state=bool(draft.state))
+            missing = await self._ask_for(wanted, context.call_id)
+            await self._ask_to_set(wanted.without(missing).secrets, context.call_id)
+            if await self._queue.wishes(self._build.id) - self._story.heard:
+                return ToolResult(
+                    text="Refused: the user has added something meanwhile. Do that, with a case that shows it, and "
+                    "call register_capability again.",
+                    is_error=True,
+                )
             try:
                 done = await self._registering.register(self._build, draft)
             except UsageError as error:
@@ -383,7 +389,7 @@ class BuildTools:
         try:
             answer = await self._asking.ask(
                 consent_id(named),
-                f"Do you allow this, while {self._build.name} is built and whenever it runs? {wishes}",
+                f"Do you allow this from now on? {wishes}",
                 ("yes", "no"),
             )
         finally:
@@ -394,6 +400,23 @@ class BuildTools:
             return missing
         await self._registering.catalogue.approve(self._build.capability_id, missing)
         return Access()
+
+    async def _ask_to_set(self, secrets: Sequence[str], call_id: str) -> None:
+        """Ask the user to set what has no value here, without which no case can run.
+
+        Raises:
+            LaidAside: Something has none. Another process, which has it, goes on with the build.
+        """
+        if not (unset := self._registering.registrar.unset(secrets)):
+            return
+        question_id = f"unset:{call_id}"
+        text = (
+            f"{self._build.name} needs {' and '.join(unset)}, which has no value where it is being built. Set it, then "
+            "answer in a shell that has it, or start Satchel again with it and answer then."
+        )
+        payload = {"text": text, "options": ["It is set"]}
+        await self._queue.tell(self._build.id, id=question_id, type="question", payload=payload)
+        raise LaidAside(question_id)
 
     def _shown(self, result: CommandResult) -> ToolResult:
         parts = [result.stdout.rstrip()]

@@ -13,7 +13,7 @@ def sentences(access: Access, *, name: str = "It") -> tuple[str, ...]:
     """One sentence for each thing that a capability may reach. `name` is their subject."""
     said = [f"{name} may connect to {_host_in_words(host)}." for host in access.network]
     said += [
-        f"{name} may {_called_in_words(called)}, and give it what it was given." for called in access.calls
+        f"{name} may {_called_in_words(called)}, and pass on what it was given." for called in access.calls
     ]
     # Hosts that were approved before are not among those that are asked about now.
     reach = "send it to the hosts above" if access.network else "send it to every host that it may reach"

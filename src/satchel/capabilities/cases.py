@@ -22,13 +22,15 @@ approved them.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from satchel.errors import UsageError
 from satchel.plain import as_json, encodable
-from satchel.tools.input_schema import InputSchema, check_schema
+from satchel.tools.input_schema import InputSchema, check_schema, type_in_words
+from satchel.wording import counted
 
 _MAX_CASES: Final = 50
 _MAX_LINE: Final = 64 * 1024
@@ -36,6 +38,8 @@ _MAX_LINE: Final = 64 * 1024
 _MAX_PATTERN_MEMORY: Final = 2_097_152
 _TEXTS: Final = ("contains", "lacks", "error")
 _PROPERTIES: Final = ("equals", "matches", "json", *_TEXTS)
+_BEFORE_NUMBER: Final = r"(?:^|[^-\d.,]|(?:^|\D)[.,])"
+_AFTER_NUMBER: Final = r"(?:$|[^-\d.,]|[-.,](?:$|\D))"
 _SHOWN: Final = 300
 """Characters of a result in a reason."""
 
@@ -78,6 +82,46 @@ class CaseResult:
 def result_to_json(result: CaseResult) -> dict[str, Any]:
     """For the catalogue and `satchel capability test --json`."""
     return {**as_json(result), "wall_ms": round(result.wall_ms, 1)}
+
+
+def number_pattern(number: str) -> str:
+    """What `matches` a result in which a number stands that is no part of another one, nor of a date."""
+    return f"{_BEFORE_NUMBER}{re.escape(number)}{_AFTER_NUMBER}"
+
+
+def expectations(case: Case) -> tuple[str, ...]:
+    """What a case expects, a sentence for each property."""
+    expect = case.expect
+    said: Mapping[str, Callable[[Any], str]] = {
+        "equals": lambda value: f"The result is “{value}”.",
+        "contains": lambda value: f"It says {_quoted(value, 'and')}.",
+        "lacks": lambda value: f"It does not say {_quoted(value, 'or')}.",
+        "matches": _form_in_words,
+        "json": lambda value: f"It is data: {type_in_words(value)}.",
+        "error": lambda value: f"It is refused, and the complaint says {_quoted(value, 'and')}.",
+    }
+    return tuple(say(expect[key]) for key, say in said.items() if key in expect)
+
+
+def _form_in_words(pattern: str) -> str:
+    if pattern.startswith(_BEFORE_NUMBER) and pattern.endswith(_AFTER_NUMBER):
+        escaped = pattern.removeprefix(_BEFORE_NUMBER).removesuffix(_AFTER_NUMBER)
+        number = re.sub(r"\\(.)", r"\1", escaped)
+        return f"It gives the number {number}."
+    return f"It has a part of the form {pattern}"
+
+
+def _quoted(value: Any, word: str) -> str:
+    *others, last = (f"“{text}”" for text in _texts(value))
+    return f"{', '.join(others)} {word} {last}" if others else last
+
+
+def checks_in_words(checks: Sequence[CaseResult]) -> str:
+    """How many cases passed, and how many were left out and why, for the user: a part of a sentence."""
+    left_out = [check for check in checks if check.passed is None]
+    passed = f"{counted(sum(check.passed is True for check in checks), 'case')} passed"
+    reasons = "; ".join(dict.fromkeys(check.reason for check in left_out))
+    return f"{passed}, {len(left_out):,} left out: {reasons}" if left_out else passed
 
 
 def parse_cases(text: str) -> tuple[Case, ...]:

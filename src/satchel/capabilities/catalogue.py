@@ -312,6 +312,17 @@ class Catalogue:
             await self.registered(name, number)
         return await _in_thread(lambda: read_package(read_folder(folder), edited=True))
 
+    async def as_edited(self, capability: Capability) -> Package:
+        """The files of the active version with the user's edits; as registered if these are no capability any more.
+
+        Raises:
+            NotFound, StorageError: As in `registered` and `on_disk`.
+        """
+        try:
+            return await self.on_disk(capability.id, capability.version)
+        except UsageError:
+            return await self.registered(capability.id, capability.version)
+
     async def read(self, capability: Capability) -> Package:
         """The files of the active version for who reads them: a skill is followed as the user has edited it.
 

@@ -111,6 +111,10 @@ class Registrar:
             await self._catalogue.approve(capability.id, granted)
         return missing.without(granted)
 
+    def unset(self, secrets: Sequence[str]) -> tuple[str, ...]:
+        """Those of these environment variables that have no value in this process."""
+        return tuple(name for name in secrets if not self._runner.secret(name))
+
     async def forbidden(self, name: str) -> str:
         """The text of the permission rule that denies every call of a capability, or ""."""
         return (await self._allowances()).forbids(name)

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from satchel.models.port import Vectors
 
 _WORD: Final = re.compile(r"[^\W_]+")
+_IDENTIFIER: Final = re.compile(r"\w+_\w+")
 _LEADS: Final = re.compile(r"([^\W_]+)[\W_]+(?:in)?to[\W_]+([^\W_]+)")
 _SAME_WORDS: Final = 0.75
 """The share of common words from which two capabilities do the same, whatever their meaning."""
@@ -94,8 +95,9 @@ class Lookup:
     async def similar(self, wanted: Wanted) -> Capability | None:
         """The capability that may do what is wanted under another name, or None: whoever asks decides.
 
-        It is one that `search` finds by meaning for what is wanted, or that has nearly the same words. Failed builds
-        are left out: asking again is how they are tried again.
+        It is one that `search` finds by meaning for what is wanted, or that has nearly the same words. Left out are
+        failed builds, because asking again is how they are tried again, and what the description names as the catalogue
+        or a model writes it (`split_bill`, `cap_morse`): it shall be used, or is told apart.
         """
         await self._refresh()
         text = _document(wanted.name, wanted.description)
@@ -103,10 +105,13 @@ class Lookup:
         both = [await self._cosines(each) for each in (text, wanted.description)]
         dense = [max(pair) for pair in zip(*(each for each in both if each is not None), strict=True)]
         words = _words(text)
+        left_out = {wanted.name, *_IDENTIFIER.findall(wanted.description)}
         floor = 1.0 if self._embedder is None else self._embedder.info.threshold
         best: tuple[float, Capability | None] = (0.0, None)
         for number, capability in enumerate(self._entries):
-            if capability.status == "failed" or capability.name == wanted.name:
+            if capability.status == "failed" or not left_out.isdisjoint(
+                {capability.name, capability.tool_name}
+            ):
                 continue
             name, described = self._words[number]
             together = name | described

@@ -533,7 +533,7 @@ def _described(capability: Capability) -> dict[str, Any]:
 def _show_requested(text: str) -> ShownResult:
     """The card of the build says the rest, so what is there for the model alone is left out."""
     answer = json_in(text)
-    if isinstance(answer, dict) and answer.get("status") == "building" and "build_id" in answer:
+    if isinstance(answer, dict) and not answer.keys().isdisjoint(("build_id", "adds_to")):
         return ShownResult(summary="")
     return any_result({}, text)
 
@@ -544,10 +544,12 @@ def _changing(requested: Requested, *, wish: str) -> dict[str, Any]:
     now = f" Until then, version {capability.version} works as before." if capability.version else ""
     if not requested.is_new:
         return {
-            "status": capability.status,
+            "status": "adding",
             "capability_id": capability.id,
-            "message": "It is being built or changed already. Ask for your change when a message says that it is "
-            f"ready.{now}",
+            "adds_to": requested.build_id,
+            "wish": wish,
+            "message": "It is being built right now, and its Builder is told this as well. A message tells when it is "
+            f"ready, and if this came too late for it.{now}",
         }
     return {
         "status": "building",
@@ -571,6 +573,8 @@ def _requested(requested: Requested, *, session_id: str) -> dict[str, Any]:
         )
     elif capability.status == "building":
         message = "It is being built in the background. A message tells when it is ready."
+        if not requested.is_new:
+            message += " To add to what it shall do: change = true."
         answer["build_id"] = requested.build_id
     else:
         answer["name"] = capability.name

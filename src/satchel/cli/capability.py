@@ -387,7 +387,7 @@ def _answer(prompt: str) -> str:
 async def _follow(parts: CapabilityParts, build_id: str) -> None:
     """Show what a build says, and answer its questions on a terminal; without one, leave where it waits for that."""
     async for message in parts.builds.follow(build_id):
-        if message.direction != "to_user":
+        if not message.is_shown:
             continue
         tell(f"{message.type}: {message.text}")
         can_answer = is_terminal(sys.stdin)

@@ -225,7 +225,8 @@ class Builds:
         asked_by: str = "",
         model: ChatModel | None = None,
     ) -> Requested:
-        """Have a new version of a capability built. The present one can be used meanwhile and stays as it is.
+        """Have a new version of a capability built. The present one can be used meanwhile and stays as it is. While one
+        is being built, its Builder is told the wish.
 
         Args:
             name: Of the capability.
@@ -244,6 +245,8 @@ class Builds:
         requested = await self.catalogue.rebuild(capability.id)
         task = await self._task_of(capability, wish=wish, failing_input=failing_input)
         await self._open(capability, requested.build_id, task, asked_by, model_name)
+        if not requested.is_new:
+            await self.queue.add_wish(requested.build_id, wish)
         return requested
 
     async def cancel(self, name: str) -> Capability:
@@ -526,6 +529,10 @@ class Builds:
         async def model(build: Build) -> ChatModel:
             return await parts.models.model(build.model or None)
 
+        async def brief(build: Build) -> str:
+            files = await self._files(build)
+            return await brief_of(build, home=home, catalogue=self.catalogue, mcp=parts.mcp, files=files)
+
         async def clean(events: Sequence[Event]) -> Sequence[Event]:
             return await parts.redactor().redacted(events)
 
@@ -551,7 +558,7 @@ class Builds:
             model=model,
             folder=self._folder,
             prepare=self._prepare,
-            brief=partial(brief_of, home=home, catalogue=self.catalogue, mcp=parts.mcp),
+            brief=brief,
             clean=clean,
             layers=self._layers,
             network=lambda hosts: network_of(Access(hosts=tuple(hosts))),
@@ -572,23 +579,23 @@ class Builds:
         return draft_of(await self.catalogue.registered(capability.id, capability.version)).document
 
     async def _prepare(self, build: Build, workshop: Workshop) -> None:
-        """Put the files of the active version into the folder, with what the user edited in them, or what they gave."""
+        for path, content in (await self._files(build)).items():
+            await workshop.write(path, content)
+
+    async def _files(self, build: Build) -> Mapping[str, bytes]:
+        """What a build begins with: the files of the active version, as the user has edited them, or what they gave."""
         given = await self._registering.given(build)
         if given is not None:
-            for path, content in given.files.items():
-                await workshop.write(path, content)
-        if build.kind != "repair":
-            return
+            return given.files
         capability = await self.catalogue.get(build.capability_id)
-        if not capability.version:
-            return
-        try:
-            package = await self.catalogue.on_disk(capability.id, capability.version)
-        except UsageError:
-            package = await self.catalogue.registered(capability.id, capability.version)
-        for path, content in package.files.items():
-            if path not in ("SKILL.md", "RUN.md", "manifest.json"):
-                await workshop.write(path, content)
+        if build.kind != "repair" or not capability.version:
+            return {}
+        package = await self.catalogue.as_edited(capability)
+        return {
+            path: content
+            for path, content in package.files.items()
+            if path not in ("SKILL.md", "RUN.md", "manifest.json")
+        }
 
     # Following and answering them
 

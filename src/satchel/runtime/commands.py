@@ -20,6 +20,7 @@ import anyio
 import anyio.to_thread
 
 from satchel.capabilities.access import sentences
+from satchel.capabilities.cases import checks_in_words
 from satchel.clock import local_day
 from satchel.config import Mode
 from satchel.errors import NotFound, SatchelError, UsageError
@@ -375,8 +376,12 @@ async def _capability(context: CommandContext, rest: str) -> CommandResult:
             if not wish and found.reliability.failing_since is None:
                 raise UsageError(f"Say what should be different: /capability change {found.name} WISH.")
             requested = await parts.builds.repair(found.id, wish=wish, asked_by=session.id)
-            begun = f"A new version of {found.name} is being built." if requested.is_new else ""
-            return _shown(notes=[begun or f"{found.name} is being built or changed already."])
+            begun = (
+                f"A new version of {found.name} is being built."
+                if requested.is_new
+                else f"{found.name} is being built right now, and its Builder is told this as well."
+            )
+            return _shown(notes=[begun])
         case "rollback":
             found = await parts.catalogue.rollback(found.id)
         case "disable":
@@ -396,7 +401,7 @@ async def _approving(session: Session, registrar: Registrar, found: Capability) 
         done = await registrar.approve(found.name)
         await session.refresh_tools()
         if done.is_active:
-            return _shown(f"{found.name} is ready: version {done.number} passed its cases.")
+            return _shown(f"{found.name} is ready (version {done.number}, {checks_in_words(done.checks)}).")
         return _shown(f"A case failed, so version {done.number} of {found.name} is not used.")
 
     wishes = sentences(access, name=found.name) or (f"{found.name} reaches nothing but its input.",)

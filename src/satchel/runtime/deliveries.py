@@ -116,6 +116,15 @@ class Deliveries:
         except SatchelError as error:
             await self._log.note(Notice(part="builder", text=str(error)))
 
+    async def add_wish(self, build_id: str, wish: str) -> None:
+        """A call has added to what is being built."""
+        if self._builds is None:
+            return
+        try:
+            await self._builds.queue.add_wish(build_id, wish)
+        except SatchelError as error:
+            await self.post(str(error), source="the Builder")
+
     async def collect_builds(self) -> None:
         """Show what the builds that this session asked for have said since the last time."""
         if self._builds is None:

@@ -200,6 +200,7 @@ class Driver:
     def begin(self, running: RunningTurn, said: TurnBeginning | None, *, keeps: bool) -> None:
         """Take in the next turn, which `run` runs."""
         self.turn = _Turn(running, said, keeps)
+        self.questions.by_itself = said is not None and said.goes_on
 
     async def run(self) -> TurnResult:
         """Run the turn that has begun to its end.
@@ -347,6 +348,10 @@ class Driver:
             case Observation(data={"status": "building", "build_id": str(build_id), **rest}) if build_id:
                 wish = str(rest.get("wish", ""))
                 await self.deliveries.have_built(build_id, model=self.model, wish=wish)
+            case Observation(data={"status": "adding", "adds_to": str(build_id), "wish": str(wish)}):
+                await self.deliveries.add_wish(build_id, wish)
+            case _:
+                pass
 
     def _forget(self, clean: Clean) -> None:
         self._take_to_do()

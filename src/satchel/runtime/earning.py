@@ -24,6 +24,7 @@ import anyio.to_thread
 
 from satchel.builder.records import EARNED, Build, BuildMessage
 from satchel.builder.tasks import earned_task
+from satchel.capabilities.cases import number_pattern
 from satchel.capabilities.catalogue import Catalogue
 from satchel.capabilities.comparing import difference
 from satchel.capabilities.lookup import Lookup
@@ -84,8 +85,6 @@ _LETTERS: Final = r"A-Za-z\u00c0-\u024f"
 """Of scripts that put spaces between words."""
 _BEGINS: Final = rf"(?:(?<![{_LETTERS}])(?=[{_LETTERS}])|(?<!\d)(?<!\d[.,])(?=\d)|(?![{_LETTERS}\d]))"
 _ENDS: Final = rf"(?:(?<=[{_LETTERS}])(?![{_LETTERS}])|(?<=\d)(?!\d|[.,]\d)|(?<![{_LETTERS}\d]))"
-_NUMBER: Final = r"(?:^|[^-\d.,]|(?:^|\D)[.,]){}(?:$|[^-\d.,]|[-.,](?:$|\D))"
-"""A number in a case, as RE2 knows it: no part of another one, nor of a date."""
 _PROGRAM: Final = re.compile(r"(\s-\w*[ce])\s+(['\"])((?:\\.|(?!\2).)*)\2", re.DOTALL)
 """A program as an argument, such as of `python3 -c`: it is no quoted word that differs."""
 _LEAST_CODE: Final = 16
@@ -629,7 +628,7 @@ def _held(
             continue
         # As a number of its own: a year or another count in the result must not do for it.
         is_number = re.fullmatch(r"-?\d+(?:[.,]\d+)*", result) is not None
-        expect = {"matches": _NUMBER.format(re.escape(result))} if is_number else {"contains": result}
+        expect = {"matches": number_pattern(result)} if is_number else {"contains": result}
         cases[number] = {"name": f"as in the log, {number}", "input": given, "expect": expect}
         # A call of the tool is written, and read with its result by the request for the answer.
         calls, tokens, seconds = time.saves

@@ -16,6 +16,7 @@ from satchel.loop import compact_now, run_call
 from satchel.messages import Message
 from satchel.models import ChatModel
 from satchel.runtime.driver import Driver, TurnBeginning
+from satchel.runtime.questions import AskedClient
 from satchel.runtime.replay import Replay
 from satchel.runtime.sinks import HistorySink, SinkFeed
 from satchel.runtime.taking_over import turns_of
@@ -36,10 +37,9 @@ _CLOSING_STEP_S: Final = 5.0
 """The time limit of each step of closing, because a tool that hangs must not keep the session locked."""
 
 
-class Client(Protocol):
+class Client(AskedClient, Protocol):
     """One client's hold on a session; see `Session`."""
 
-    is_interactive: bool
     is_spare: bool
 
     @property

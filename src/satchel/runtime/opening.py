@@ -100,7 +100,7 @@ class SessionOpener:
             clock=parts.clock,
         )
         clients: set[Client] = set()
-        questions = Questions(log, has_audience=lambda: any(one.is_interactive for one in clients))
+        questions = Questions(log, clients=clients)
         gate = gate_for(
             settings,
             mode=mode,

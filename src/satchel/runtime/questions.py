@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import count
+from typing import Protocol
 
 import anyio
 
@@ -26,20 +27,28 @@ from satchel.tools import Approval, ApprovalRequest, Question
 _HIDDEN = "[redacted:answer]"
 
 
+class AskedClient(Protocol):
+    """A client as far as it answers questions; see `Session`."""
+
+    is_interactive: bool
+    answers_later: bool
+
+
 class Questions:
     """Asks the session's clients. It is the `Approver` of the permission gate and the `ask` of tools.
 
     Attributes:
         open: The questions that wait for an answer, by id, oldest first. After a restart, these are the permission
             questions of the interrupted turn.
-        has_audience: Whether a client is there that can answer.
+        by_itself: The running turn began by itself, so a client that comes back is asked, too.
     """
 
-    def __init__(self, log: SessionLog, *, has_audience: Callable[[], bool]) -> None:
-        """There are no questions yet; see `restore`."""
+    def __init__(self, log: SessionLog, *, clients: Collection[AskedClient]) -> None:
+        """There are no questions yet; see `restore`. `clients` are those of the session, at any time."""
         self.open: dict[str, QuestionAsked] = {}
+        self.by_itself = False
         self._log = log
-        self.has_audience = has_audience
+        self._clients = clients
         # Two calls may ask at once, so the log's length alone does not make an id unique.
         first_seq = log.journal.last_seq
         self._ids = (f"ask_{first_seq}_{number}" for number in count(1))
@@ -65,6 +74,12 @@ class Questions:
                     self._answers[answer.id] = answer
                 case _:
                     pass
+
+    def has_audience(self) -> bool:
+        """Whether there is a client that can answer the running turn."""
+        return any(
+            client.is_interactive or (self.by_itself and client.answers_later) for client in self._clients
+        )
 
     def close(self) -> None:
         """The turn has ended: drop its questions and answers."""

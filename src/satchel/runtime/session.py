@@ -45,7 +45,8 @@ class Session:
 
     Attributes:
         is_interactive: The client follows the events and can answer questions.
-        waits_for_builds: The client can't answer, and yet sees a turn that begins by itself, now or later.
+        answers_later: The client isn't there now; it comes back, and then answers a turn that begins by itself.
+        waits_for_builds: The client can't answer, and yet sees a turn that begins by itself.
         is_spare: The client doesn't mind if the session is closed, because it opens it again before it does anything.
     """
 
@@ -54,6 +55,7 @@ class Session:
     ) -> None:
         """Use `Satchel.session`."""
         self.is_interactive = is_interactive
+        self.answers_later = False
         self.waits_for_builds = False
         self.is_spare = False
         self._hub = hub
@@ -63,7 +65,7 @@ class Session:
     @property
     def follows(self) -> bool:
         """Whether the client sees a turn that begins by itself, when a build has ended."""
-        return self.is_interactive or self.waits_for_builds
+        return self.is_interactive or self.answers_later or self.waits_for_builds
 
     async def awaits_build(self) -> bool:
         """See `Deliveries.awaits_build`."""

@@ -140,7 +140,7 @@ class OpenSessions:
         finally:
             session.is_spare = True
             session.is_interactive = False
-            session.waits_for_builds = interactive
+            session.answers_later = interactive
             with anyio.CancelScope(shield=True):
                 await self._keep(session, terms, even_empty=keeps_empty)
 
@@ -154,7 +154,7 @@ class OpenSessions:
         terms = terms or (before.terms if before is not None else "")
         if before is not None:
             # Whoever looks again sees what was finished meanwhile.
-            session.waits_for_builds |= before.session.waits_for_builds
+            session.answers_later |= before.session.answers_later
         self._kept[session.id] = _Kept(session, self._satchel.clock.monotonic_s() + _IDLE_S, terms)
         if before is not None:
             await before.session.aclose()
@@ -184,7 +184,7 @@ class OpenSessions:
             now_s = self._satchel.clock.monotonic_s()
             for id, kept in tuple(self._kept.items()):
                 with suppress(SatchelError):
-                    waits = kept.session.waits_for_builds and await kept.session.awaits_build()
+                    waits = kept.session.answers_later and await kept.session.awaits_build()
                     is_busy = waits or kept.session.running is not None or kept.session.jobs.running
                     # Meanwhile a request may have kept it anew.
                     if kept.until_s <= now_s and not is_busy and self._kept.get(id) is kept:

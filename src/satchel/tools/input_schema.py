@@ -83,6 +83,31 @@ class InputSchema:
         return [*lines, f"and {len(found) - _MAX_PROBLEMS} more"] if len(found) > _MAX_PROBLEMS else lines
 
 
+def fields_in_words(schema: Mapping[str, Any]) -> str:
+    """The fields of an object with their types: "city: string, at?: {day: date}", where `at` may be left out."""
+    required = schema.get("required", ())
+    fields = schema.get("properties", {}).items()
+    return ", ".join(
+        f"{name}{'' if name in required else '?'}: {type_in_words(field)}" for name, field in fields
+    )
+
+
+def type_in_words(schema: Any) -> str:
+    """The type of a value: "date", "[string]", "{city: string}", the values of an enumeration, or "any"."""
+    if not isinstance(schema, Mapping):
+        return "any"
+    if "enum" in schema:
+        return " | ".join(json.dumps(value, ensure_ascii=False) for value in schema["enum"])
+    if choices := schema.get("anyOf") or schema.get("oneOf"):
+        return " | ".join(map(type_in_words, choices))
+    kind = schema.get("type", "any")
+    if kind == "array":
+        return f"[{type_in_words(schema.get('items'))}]"
+    if kind == "object" and schema.get("properties"):
+        return f"{{{fields_in_words(schema)}}}"
+    return str(schema.get("format") or (kind if isinstance(kind, str) else " | ".join(kind)))
+
+
 def check_schema(schema: Mapping[str, Any], *, subject: str = "its input schema") -> None:
     """Check that a schema is one, and that checking an input against it reads nothing outside of it. Errors call it
     `subject`.

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from satchel.capabilities.access import approval_text, sentences
+from satchel.capabilities.cases import checks_in_words
 from satchel.capabilities.records import Capability
 from satchel.errors import NotFound, UsageError
 from satchel.runtime.capability_parts import CapabilityParts
@@ -108,10 +109,12 @@ async def _change(parts: CapabilityParts, found: Capability, wish: str) -> tuple
         raise UsageError("Say in `wish` what shall be different.")
     requested = await parts.builds.repair(found.id, wish=wish)
     begun = (
-        f"A new version of {found.name} is being built. Until it is ready, version {found.version} is used. What it "
-        "asks is shown in every conversation and on the pages of Satchel."
+        f"A new version of {found.name} is being built. Until it is ready, version {found.version} is used."
+        if requested.is_new
+        else f"{found.name} is being built right now, and its Builder is told this as well."
     )
-    return requested.capability, begun if requested.is_new else f"{found.name} is being changed already."
+    asks = "What it asks is shown in every conversation and on the pages of Satchel."
+    return requested.capability, f"{begun} {asks}"
 
 
 async def _approve(parts: CapabilityParts, found: Capability, version: object) -> tuple[Capability, str]:
@@ -122,7 +125,7 @@ async def _approve(parts: CapabilityParts, found: Capability, version: object) -
         )
     done = await parts.registrar.approve(found.id)
     if done.is_active:
-        return done.capability, f"{found.name} is ready: version {number} passed its cases."
+        return done.capability, f"{found.name} is ready (version {number}, {checks_in_words(done.checks)})."
     return done.capability, f"A case failed, so version {number} of {found.name} is not used."
 
 

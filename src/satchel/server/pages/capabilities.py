@@ -224,7 +224,7 @@ async def follow(request: Request, service: Serves, id: str) -> Response:
         )
         for one in messages
         # That it waits stands above, and the way to answer it below.
-        if one.direction == "to_user" and one.payload.get("status") != "waiting"
+        if one.is_shown and one.payload.get("status") != "waiting"
     ]
     capability = await service.capabilities.catalogue.find(build.capability_id)
     return await page(

@@ -13,7 +13,7 @@ from fastapi import APIRouter, Path, Request
 from starlette.responses import RedirectResponse, Response
 
 from satchel.capabilities import Access, Capability, Outcome, Tested, Version, sentences
-from satchel.capabilities.cases import Case, CaseResult, result_to_json
+from satchel.capabilities.cases import Case, CaseResult, checks_in_words, expectations, result_to_json
 from satchel.capabilities.package import Package
 from satchel.errors import ModelError, NotFound, Refused, SandboxError, StorageError, UsageError, UserError
 from satchel.runtime.lines import asks_user, counted, saved_in_words
@@ -52,8 +52,8 @@ class _Case:
     """A case: its input, and its result when the version was checked."""
 
     name: str
-    given: str
-    expected: str
+    given: Sequence[tuple[str, str]]
+    expected: Sequence[str]
     passed: bool | None
     reason: str
     has_run: bool
@@ -232,16 +232,28 @@ def _cases(package: Package, version: Version, tested: Tested | None) -> list[_C
 def _case(case: Case, check: Mapping[str, Any] | None) -> _Case:
     return _Case(
         name=case.name,
-        given=json.dumps(case.input, ensure_ascii=False),
-        expected=_expected(case),
+        given=[(name.replace("_", " "), _in_words(value)) for name, value in case.input.items()],
+        expected=expectations(case),
         passed=None if check is None else check.get("passed"),
         reason="" if check is None else str(check.get("reason") or ""),
         has_run=check is not None,
     )
 
 
-def _expected(case: Case) -> str:
-    return json.dumps(dict(case.expect), ensure_ascii=False)
+def _in_words(value: Any) -> str:
+    """A value of an input as a person writes it."""
+    match value:
+        case str():
+            return value or "empty"
+        case bool():
+            return "yes" if value else "no"
+        case list():
+            is_flat = not any(isinstance(one, list | dict) for one in value)
+            return (", " if is_flat else "; ").join(map(_in_words, value)) or "empty"
+        case dict():
+            return ", ".join(f"{name.replace('_', ' ')}: {_in_words(one)}" for name, one in value.items())
+        case _:
+            return "nothing" if value is None else json.dumps(value)
 
 
 async def _compared(
@@ -383,7 +395,7 @@ def _tested_words(tested: Tested) -> Saying:
     if failed:
         text = f"{counted(failed, 'case')} of {len(tested.checks):,} failed with v{tested.number}."
         return Saying(text=text, state="failed")
-    text = f"All {counted(len(tested.checks), 'case')} passed."
+    text = f"{checks_in_words(tested.checks)}."
     if tested.adopted:
         text += f" Your edits are v{tested.adopted} now."
     return Saying(text=text)
@@ -408,7 +420,7 @@ async def approve(request: Request, service: Serves, name: Name) -> Response:
     except SandboxError as error:
         return see_other(request, _at(capability), say=Saying(text=str(error), state="failed"))
     if done.is_active:
-        say = Saying(text=f"Approved. v{done.number} passed its cases and is in use.")
+        say = Saying(text=f"Approved. v{done.number} is in use: {checks_in_words(done.checks)}.")
     else:
         say = Saying(
             text=f"Approved, and {counted(_failed(done.checks), 'case')} failed: v{done.number} is not used.",
