@@ -65,6 +65,12 @@ class Forked:
             os.close(self._pidfd)
         return self._code
 
+    def poll(self) -> int | None:
+        """The exit code, or None while it runs."""
+        with suppress(BlockingIOError):
+            self.wait(0)
+        return self._code
+
     def send_signal(self, number: int) -> None:
         """Send a signal, unless it has ended."""
         if self._code is None:
@@ -77,7 +83,7 @@ class Forked:
 
 
 class Program(Forked):
-    """Python of a test in such a process, as after `python -c`, with text streams.
+    """`satchel`, or after "-c" Python of a test, in such a process, with text streams.
 
     Attributes:
         stdin: It reads what is written here, and its end once this is closed.
@@ -86,7 +92,6 @@ class Program(Forked):
 
     def __init__(
         self,
-        code: str,
         *arguments: object,
         cwd: Path = Path(__file__).parents[1],
         environ: Mapping[str, str] = os.environ,
@@ -96,20 +101,25 @@ class Program(Forked):
         told, tells = os.pipe()
         self.stdin, self.stdout = os.fdopen(ours, "w"), os.fdopen(told)
         self._stderr = tempfile.TemporaryFile("w+")  # noqa: SIM115
-        asked = ("-c", code, *map(str, arguments))
-        error = self._stderr.fileno()
-        super().__init__(_asked(asked, cwd=cwd, environ=environ, streams=(theirs, tells, error)))
+        streams = (theirs, tells, self._stderr.fileno())
+        super().__init__(_asked([*map(str, arguments)], cwd=cwd, environ=environ, streams=streams))
         os.close(theirs)
         os.close(tells)
 
     def communicate(self, timeout: float | None = None) -> tuple[str, str]:
         """Wait for the end; what it said and has not been read, and its errors."""
         self.stdin.close()
-        with self.stdout, self._stderr:
-            said = self.stdout.read()
-            self.wait(timeout)
+        said = self.stdout.read()
+        self.stdout.close()
+        self.wait(timeout)
+        return said, self.errors()
+
+    def errors(self) -> str:
+        """What it said on stderr until its end."""
+        self.stdin.close()
+        with self._stderr:
             self._stderr.seek(0)
-            return said, self._stderr.read()
+            return self._stderr.read()
 
     def __enter__(self) -> Self:
         return self
@@ -122,16 +132,11 @@ class Program(Forked):
         self._stderr.close()
 
 
-def run_python(
-    code: str,
-    *arguments: object,
-    cwd: Path = Path(__file__).parents[1],
-    environ: Mapping[str, str] = os.environ,
-) -> subprocess.CompletedProcess[str]:
-    """Run Python of a test to its end, as `Program` does."""
-    with Program(code, *arguments, cwd=cwd, environ=environ) as program:
+def run_python(code: str, *arguments: object) -> subprocess.CompletedProcess[str]:
+    """Run Python of a test to its end."""
+    with Program("-c", code, *arguments) as program:
         said, errors = program.communicate()
-        return subprocess.CompletedProcess(("-c", *map(str, arguments)), program.wait(), said, errors)
+        return subprocess.CompletedProcess(arguments, program.wait(), said, errors)
 
 
 def fork(

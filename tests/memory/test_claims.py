@@ -72,7 +72,7 @@ anyio.run(main)
 
 
 def start(program: str, path: Path) -> Program:
-    worker = Program(program, path)
+    worker = Program("-c", program, path)
     assert worker.stdout.readline() == "ready\n"
     return worker
 

@@ -69,7 +69,7 @@ async def test_two_processes_that_write_the_page_at_the_same_time_write_one_vers
     path = tmp_path / "m.db"
     async with Memory.open(path, embedder="none") as memory:
         await memory.add("Linh can't stand dairy.")
-    workers = [Program(WRITING, path) for _ in range(2)]
+    workers = [Program("-c", WRITING, path) for _ in range(2)]
     for worker in workers:
         assert worker.stdout.readline() == "ready\n"
     for worker in workers:

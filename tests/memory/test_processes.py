@@ -48,7 +48,7 @@ def acknowledged(lines: list[str]) -> set[str]:
 @requirement("memory:two-processes")
 async def test_two_processes_store_at_once_and_both_find_everything(tmp_path: Path) -> None:
     path = tmp_path / "m.db"
-    writers = [Program(WRITER, path, name, 40) for name in ("left", "right")]
+    writers = [Program("-c", WRITER, path, name, 40) for name in ("left", "right")]
     kept: set[str] = set()
     for writer in writers:
         output, _ = writer.communicate(timeout=280)

@@ -650,7 +650,7 @@ anyio.run(main)
 @contextmanager
 def process(folder: Path, how: str) -> Iterator[tuple[Program, str]]:
     """A server in a process of its own, and its login link."""
-    with Program(PROGRAM, folder, how) as running:
+    with Program("-c", PROGRAM, folder, how) as running:
         try:
             yield running, running.stdout.readline().strip()
         finally:

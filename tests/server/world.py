@@ -240,7 +240,7 @@ anyio.run(main)
 @contextmanager
 def process(folder: Path, how: str, *, database: str = "") -> Iterator[tuple[Program, httpx2.Client]]:
     """A server in a process of its own, and a client."""
-    with Program(PROGRAM, folder, how, database) as running:
+    with Program("-c", PROGRAM, folder, how, database) as running:
         try:
             assert "listens at" in running.stdout.readline()
             found = running_server(folder / "home")

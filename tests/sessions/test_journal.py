@@ -322,7 +322,7 @@ async def test_a_session_opens_although_a_program_that_was_being_started_outlive
 async def test_what_was_acknowledged_before_a_kill_is_there_and_the_session_opens_again(
     tmp_path: Path,
 ) -> None:
-    child = Program(_WRITER, str(tmp_path / "sessions"))
+    child = Program("-c", _WRITER, str(tmp_path / "sessions"))
     acknowledged = 0
     while acknowledged < 7:
         acknowledged = int(child.stdout.readline())

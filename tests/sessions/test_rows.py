@@ -264,7 +264,7 @@ anyio.run(main)
 async def test_what_was_acknowledged_before_a_kill_is_there_and_the_next_writer_need_not_wait(
     url: str, tmp_path: Path
 ) -> None:
-    with Program(_WRITES, url, tmp_path / "a") as killed:
+    with Program("-c", _WRITES, url, tmp_path / "a") as killed:
         for line in killed.stdout:
             if line == "7\n":
                 killed.send_signal(signal.SIGKILL)

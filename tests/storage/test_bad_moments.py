@@ -36,7 +36,7 @@ anyio.run(main)
 
 
 def opening(path: Path, *, limit_bytes: int = 0) -> Program:
-    return Program(OPEN, path, limit_bytes)
+    return Program("-c", OPEN, path, limit_bytes)
 
 
 @requirement("storage:migrations:two-at-once")

@@ -176,7 +176,7 @@ async def test_others_write_while_it_is_scrubbed_and_what_they_delete_goes_with_
         await database.write(make_tables)
         chance = random.Random(1)
         gone = await database.write(lambda connection: churn(connection, chance, 600))
-        with Program(CHURN, path, 5) as writer:
+        with Program("-c", CHURN, path, 5) as writer:
             deleted = set(writer.stdout.readline().split())
             scrubbed = [await database.scrub() for _ in range(3)]
             # What was deleted before a scrub is gone after it, though somebody writes all the time.
@@ -203,7 +203,7 @@ async def test_a_scrub_that_is_killed_at_any_moment_leaves_a_whole_database_and_
     for _ in range(6):
         async with Database.open(path) as database:
             gone = await database.write(lambda connection: churn(connection, chance, 200))
-        with Program(SCRUB, path) as scrubber, Program(CHURN, path, chance.random()) as writer:
+        with Program("-c", SCRUB, path) as scrubber, Program("-c", CHURN, path, chance.random()) as writer:
             scrubber.stdout.readline()
             for _ in range(chance.randrange(4)):
                 gone |= set(writer.stdout.readline().split())
