@@ -136,7 +136,7 @@ def run_python(code: str, *arguments: object) -> subprocess.CompletedProcess[str
     """Run Python of a test to its end."""
     with Program("-c", code, *arguments) as program:
         said, errors = program.communicate()
-        return subprocess.CompletedProcess(arguments, program.wait(), said, errors)
+        return subprocess.CompletedProcess(code, program.wait(), said, errors)
 
 
 def fork(
