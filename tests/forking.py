@@ -1,4 +1,5 @@
-"""`satchel` in processes that are forked from one which has imported it: starting Python takes most of a short run.
+"""`satchel`, and programs of tests, in processes that are forked from one which has imported it: starting Python takes
+most of a short run.
 
 Such a process is like one that was started anew: it has its own session, folder, environment and streams, and ends as a
 program ends. What a test shows about the start itself needs a real one, `tests.cli.programs.PROGRAM`.
@@ -19,6 +20,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import termios
 import threading
 import time
@@ -26,11 +28,11 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from tests.patience import be_patient
 
-__all__ = ["Forked", "fork", "import_rooms"]
+__all__ = ["Forked", "Program", "fork", "import_rooms", "run_python"]
 
 _OTHERS = (
     "anyio._backends._asyncio", "anyio._core._sockets", "anyio.streams.memory", "anyio.streams.stapled",
@@ -63,6 +65,12 @@ class Forked:
             os.close(self._pidfd)
         return self._code
 
+    def poll(self) -> int | None:
+        """The exit code, or None while it runs."""
+        with suppress(BlockingIOError):
+            self.wait(0)
+        return self._code
+
     def send_signal(self, number: int) -> None:
         """Send a signal, unless it has ended."""
         if self._code is None:
@@ -72,6 +80,63 @@ class Forked:
     def kill(self) -> None:
         """End it at once."""
         self.send_signal(signal.SIGKILL)
+
+
+class Program(Forked):
+    """`satchel`, or after "-c" Python of a test, in such a process, with text streams.
+
+    Attributes:
+        stdin: It reads what is written here, and its end once this is closed.
+        stdout: What it says.
+    """
+
+    def __init__(
+        self,
+        *arguments: object,
+        cwd: Path = Path(__file__).parents[1],
+        environ: Mapping[str, str] = os.environ,
+    ) -> None:
+        """Start it in the folder from which tests can be imported, unless another one is given."""
+        theirs, ours = os.pipe()
+        told, tells = os.pipe()
+        self.stdin, self.stdout = os.fdopen(ours, "w"), os.fdopen(told)
+        self._stderr = tempfile.TemporaryFile("w+")  # noqa: SIM115
+        streams = (theirs, tells, self._stderr.fileno())
+        super().__init__(_asked([*map(str, arguments)], cwd=cwd, environ=environ, streams=streams))
+        os.close(theirs)
+        os.close(tells)
+
+    def communicate(self, timeout: float | None = None) -> tuple[str, str]:
+        """Wait for the end; what it said and has not been read, and its errors."""
+        self.stdin.close()
+        said = self.stdout.read()
+        self.stdout.close()
+        self.wait(timeout)
+        return said, self.errors()
+
+    def errors(self) -> str:
+        """What it said on stderr until its end."""
+        self.stdin.close()
+        with self._stderr:
+            self._stderr.seek(0)
+            return self._stderr.read()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with suppress(BrokenPipeError):
+            self.stdin.close()
+        self.stdout.close()
+        self.wait()
+        self._stderr.close()
+
+
+def run_python(code: str, *arguments: object) -> subprocess.CompletedProcess[str]:
+    """Run Python of a test to its end."""
+    with Program("-c", code, *arguments) as program:
+        said, errors = program.communicate()
+        return subprocess.CompletedProcess(code, program.wait(), said, errors)
 
 
 def fork(
@@ -91,20 +156,31 @@ def fork(
     `python` is what it starts other programs with. It sees the mounts of the process `mounts_of`, which has its own
     namespaces of users and mounts.
     """
+    more = {"is_terminal": is_terminal, "python": python, "mounts_of": mounts_of}
+    return Forked(_asked(arguments, cwd=cwd, environ=environ, streams=(stdin, stdout, stderr), **more))
+
+
+def _asked(
+    arguments: Sequence[str | bytes],
+    *,
+    cwd: Path,
+    environ: Mapping[str, str],
+    streams: tuple[int, int, int],
+    **more: Any,
+) -> socket.socket:
+    """Ask for a process; the socket that `Forked` takes."""
     asked = {
         "arguments": [os.fsdecode(argument) for argument in arguments],
         "cwd": str(cwd),
         "environ": dict(environ),
-        "is_terminal": is_terminal,
-        "python": python,
-        "mounts_of": mounts_of,
+        **more,
     }
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs:
         data = json.dumps(asked).encode()
         assert len(data) < _MOST_BYTES
-        socket.send_fds(_server(), [data], [stdin, stdout, stderr, theirs.fileno()])
-    return Forked(ours)
+        socket.send_fds(_server(), [data], [*streams, theirs.fileno()])
+    return ours
 
 
 @cache
@@ -185,9 +261,9 @@ def become(asked: Mapping[str, Any], fds: Sequence[int]) -> None:
     for number, fd in enumerate(fds[:3]):
         os.dup2(fd, number)
     os.closerange(3, os.sysconf("SC_OPEN_MAX"))
-    if asked["is_terminal"]:
+    if asked.get("is_terminal"):
         fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-    if asked["mounts_of"]:
+    if asked.get("mounts_of"):
         for kind in ("user", "mnt"):
             with Path(f"/proc/{asked['mounts_of']}/ns/{kind}").open() as namespace:
                 assert ctypes.CDLL(None, use_errno=True).setns(namespace.fileno(), 0) == 0, ctypes.get_errno()
@@ -207,7 +283,7 @@ def become(asked: Mapping[str, Any], fds: Sequence[int]) -> None:
         )
         setattr(sys, name, stream)
         setattr(sys, f"__{name}__", stream)
-    sys.executable = asked["python"]
+    sys.executable = asked.get("python", sys.executable)
     sys.argv[1:] = asked["arguments"]
 
 
@@ -226,13 +302,25 @@ def main() -> int:
         "storage",
         "tools",
     )
-    for name in ("h2.connection", "httpcore2", "openai.resources.chat.completions", "truststore"):
+    for name in (
+        "satchel.server.app",
+        "satchel.server.listening",
+        "h2.connection",
+        "httpcore2",
+        "openai.resources.chat.completions",
+        "truststore",
+    ):
         importlib.import_module(name)
     for name in ("prompt_toolkit.shortcuts", "rich.console", "rich.markdown"):
         importlib.import_module(name)
     be_patient()
     gc.freeze()
     serve(control)
+    if sys.argv[1:2] == ["-c"]:
+        del sys.argv[0]
+        code = sys.argv.pop(1)
+        exec(compile(code, "<string>", "exec"), {"__name__": "__main__"})  # noqa: S102 - the test's own
+        return 0
     from satchel.cli import main  # noqa: PLC0415
 
     return main()

@@ -16,7 +16,6 @@ import re
 import signal
 import socket
 import sqlite3
-import subprocess
 import sys
 import tempfile
 import threading
@@ -40,6 +39,7 @@ from tests.builder.test_killed import check, opened
 from tests.builder.world import CASES, GREET, SCHEMA
 from tests.cli.conftest import serving
 from tests.cli.programs import calls, satchel, speaks, start
+from tests.forking import Program
 from tests.models.loopback import Answer, Asked, Loopback, as_json
 
 SEED = 20261128
@@ -137,8 +137,6 @@ class _Server:
             "--port",
             str(self.port),
             server=self._endpoint,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
         )
         while True:
             with suppress(OSError), socket.create_connection(("127.0.0.1", self.port)):
@@ -148,7 +146,7 @@ class _Server:
 
     def close(self) -> None:
         self._process.kill()
-        self._process.wait()
+        self._process.__exit__()
 
     def ask(self, text: str) -> None:
         """Have it said in a new conversation, and read what comes until the connection ends."""
@@ -181,7 +179,7 @@ class _Play:
     def __init__(self, folder: Path, endpoint: Loopback, server: _Server, each: Round) -> None:
         self._folder, self._endpoint, self._server, self._round = folder, endpoint, server, each
         self._home = folder / "home"
-        self._asker: subprocess.Popen[bytes] | None = None
+        self._asker: Program | None = None
         self._threads: list[threading.Thread] = []
         self._is_killed = False
 
@@ -211,7 +209,8 @@ class _Play:
             time.sleep(_LOOK_S)
         each.outcome, each.starts = state.status, state.attempts
         if self._asker is not None:
-            code = self._asker.wait(_LIMIT_S)
+            with self._asker:
+                code = self._asker.wait(_LIMIT_S)
             # A server that was killed ends the conversations in it, not this one.
             assert code in (0, -signal.SIGKILL), f"{each}: whoever asked ended with {code}"
         for thread in self._threads:
@@ -222,14 +221,13 @@ class _Play:
         if self._round.victim == "server":
             self._in_thread(partial(self._server.ask, text))
         else:
+            if self._asker is not None:  # it was killed
+                self._asker.__exit__()
             self._asker = start(
                 self._folder,
                 "ask",
                 text,
                 server=self._endpoint,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
             )
 
     def _is_due(self, state: _State) -> bool:

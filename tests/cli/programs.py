@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +15,7 @@ from typing import Any
 import anyio
 import anyio.to_thread
 
-from tests.forking import fork
+from tests.forking import Program, fork
 from tests.models.loopback import Answer, Asked, Loopback, as_events, as_json, chat, chunk
 
 PATH = os.environ["PATH"]
@@ -121,13 +120,13 @@ async def satchel(
     return Ran(code=code, out=out, err=err)
 
 
-def start(
-    folder: Path, *arguments: str, server: Loopback | None = None, **more: Any
-) -> subprocess.Popen[bytes]:
-    """Start `satchel` and leave it to the test."""
+def start(folder: Path, *arguments: str, server: Loopback | None = None) -> Program:
+    """Start `satchel` without input, in a process that is forked, and leave it to the test."""
     work = folder / "work"
     work.mkdir(exist_ok=True)
-    return subprocess.Popen([*PROGRAM, *arguments], cwd=work, env=environ_for(folder, server), **more)
+    started = Program(*arguments, cwd=work, environ=environ_for(folder, server))
+    started.stdin.close()
+    return started
 
 
 def calls(*planned: tuple[str, Mapping[str, Any]], text: str = "", start: int = 1) -> Answer:

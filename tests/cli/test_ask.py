@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 from contextlib import suppress
 from pathlib import Path
 
@@ -405,17 +404,15 @@ async def test_an_interrupt_ends_the_turn_in_good_order_with_130(tmp_path: Path,
             "--json",
             "Wait",
             server=server,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
         )
         with anyio.fail_after(120):
             await anyio.to_thread.run_sync(pipe.read_text)
             for _ in range(times):  # impatiently
                 process.send_signal(signal.SIGINT)
-                with suppress(subprocess.TimeoutExpired):
+                with suppress(TimeoutError):
                     process.wait(0.02)
             out, err = await anyio.to_thread.run_sync(process.communicate)
-    assert (process.returncode, err.strip()) == (130, b"Interrupted.")
+    assert (process.wait(), err.strip()) == (130, "Interrupted.")
     told = json.loads(out)
     assert (told["status"], [step["tool"] for step in told["steps"]]) == ("cancelled", ["bash"])
     shown = await satchel(tmp_path, "session", "list", "--json")
@@ -432,19 +429,12 @@ async def test_an_interrupt_ends_the_turn_in_good_order_with_130(tmp_path: Path,
 async def test_a_reader_that_leaves_is_no_error_to_shout_about(tmp_path: Path) -> None:
     text = "word " * 200_000
     async with loopback(scripted(speaks(text))) as server:
-        process = start(
-            tmp_path, "ask", "much", server=server, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-        )
-        assert process.stdout is not None
-        assert process.stderr is not None
+        process = start(tmp_path, "ask", "much", server=server)
         with anyio.fail_after(120):
-            await anyio.to_thread.run_sync(process.stdout.read, 10)
+            await anyio.to_thread.run_sync(process.stdout.readline, 10)
             process.stdout.close()
-            err = await anyio.to_thread.run_sync(process.stderr.read)
-            await anyio.to_thread.run_sync(process.wait)
-            process.stderr.close()
-    assert err == b""
-    assert process.returncode == 1
+            assert await anyio.to_thread.run_sync(process.wait) == 1
+    assert process.errors() == ""
 
 
 @requirement("sessions:events", "sessions:observations:each-and-merged")

@@ -81,8 +81,13 @@ def test_a_clock_that_is_set_in_a_conversation_and_back_again_loses_and_brings_b
 ) -> None:
     (tmp_path / "work").mkdir()
 
-    def run(offset: str, *command: str) -> str:
-        """Run `satchel` with a clock that is wrong by so much."""
+    def run(*command: str) -> str:
+        ran = anyio.run(partial(satchel, tmp_path, *command, server=server))
+        assert ran.code == 0, ran.err
+        return ran.out
+
+    def run_then(*command: str) -> str:
+        """Run `satchel` with a clock that is wrong, for which it is started anew."""
         ran = subprocess.run(
             ["faketime", "-f", offset, *PROGRAM, *command],
             env=environ_for(tmp_path, server),
@@ -95,15 +100,15 @@ def test_a_clock_that_is_set_in_a_conversation_and_back_again_loses_and_brings_b
 
     # After years, the background has questions, too.
     with serving(scripted(*[speaks("Moritz.")] * 20)) as server:
-        run("+0", "memory", "add", "Ann keeps beehives")
-        gone = run("+0", "memory", "add", "Ann was in marker7777").strip()
-        run("+0", "memory", "forget", gone, "--yes")
-        session = json.loads(run("+0", "ask", "My cat is called Moritz", "--json"))["session_id"]
-        run(offset, "ask", "--session", session, "How is my cat called?")
-        run(offset, "memory", "add", "Bob likes tea")
-        assert "beehives" in run(offset, "memory", "search", "beehives")
-        (found,) = json.loads(run("+0", "session", "list", "--json"))
-        listed = {one["content"]: one for one in json.loads(run("+0", "memory", "list", "--json"))}
+        run("memory", "add", "Ann keeps beehives")
+        gone = run("memory", "add", "Ann was in marker7777").strip()
+        run("memory", "forget", gone, "--yes")
+        session = json.loads(run("ask", "My cat is called Moritz", "--json"))["session_id"]
+        run_then("ask", "--session", session, "How is my cat called?")
+        run_then("memory", "add", "Bob likes tea")
+        assert "beehives" in run_then("memory", "search", "beehives")
+        (found,) = json.loads(run("session", "list", "--json"))
+        listed = {one["content"]: one for one in json.loads(run("memory", "list", "--json"))}
     assert found["turns"] == 2
     said = {"My cat is called Moritz", "How is my cat called?", "Moritz."}
     assert {"Ann keeps beehives", "Bob likes tea", *said} <= listed.keys()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shlex
-import subprocess
 import sys
 from pathlib import Path
 
@@ -50,9 +49,7 @@ async def test_processes_of_an_answer_end_when_satchel_is_killed(tmp_path: Path)
         ),
     )
     async with loopback(scripted(*answers)) as endpoint:
-        program = start(
-            tmp_path, "ask", "--mode", "bypass", "Go.", server=endpoint, stderr=subprocess.DEVNULL
-        )
+        program = start(tmp_path, "ask", "--mode", "bypass", "Go.", server=endpoint)
         with program:
             try:
                 for line in lines.values():

@@ -20,7 +20,7 @@ from satchel.clock import ManualClock, SystemClock
 from satchel.events import Action, Observation, Permission, ToolProgress
 from satchel.tools.builtin.standalone import SHIPPED, shipped_path
 from tests.cli.conftest import Run, serving
-from tests.cli.programs import chats, scripted, speaks, start
+from tests.cli.programs import PROGRAM, chats, environ_for, scripted, speaks
 from tests.requirements import requirement
 from tests.tools.external.executables import mark_of, processes_that_say, put, script
 
@@ -339,11 +339,10 @@ def test_the_tool_of_ten_lines_works_as_it_is_written(run: Run, tools: Path, pag
 def test_a_command_that_is_terminated_ends_its_tool(tmp_path: Path, tools: Path, number: int) -> None:
     word = mark_of(tmp_path)
     put(tools, "long", script("long", f"X={word} sleep 600 & X={word} sleep 600; echo 1"))
-    process = start(
-        tmp_path,
-        "tool",
-        "run",
-        "long",
+    process = subprocess.Popen(
+        [*PROGRAM, "tool", "run", "long"],
+        cwd=tmp_path,
+        env=environ_for(tmp_path),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         # Under nohup, the tests inherit a SIGHUP that is ignored, and Satchel leaves it so.
@@ -364,7 +363,13 @@ def test_a_command_that_a_script_started_in_the_background_is_terminated(tmp_pat
     put(tools, "long", script("long", f"X={word} sleep 600; echo 1"))
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        process = start(tmp_path, "tool", "run", "long", stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        process = subprocess.Popen(
+            [*PROGRAM, "tool", "run", "long"],
+            cwd=tmp_path,
+            env=environ_for(tmp_path),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
     finally:
         signal.signal(signal.SIGINT, before)
     deadline = SystemClock().monotonic_s() + 280

@@ -22,6 +22,7 @@ from satchel.memory.store.claims import Claims
 from satchel.models.embedding import HashingEmbedder
 from satchel.processes import machine_name
 from satchel.storage import Database
+from tests.forking import Program
 from tests.requirements import requirement
 
 pytestmark = pytest.mark.anyio
@@ -70,17 +71,13 @@ anyio.run(main)
 """
 
 
-def start(program: str, path: Path) -> subprocess.Popen[str]:
-    worker = subprocess.Popen(
-        [sys.executable, "-c", program, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
-    assert worker.stdout is not None
+def start(program: str, path: Path) -> Program:
+    worker = Program("-c", program, path)
     assert worker.stdout.readline() == "ready\n"
     return worker
 
 
-def go(worker: subprocess.Popen[str]) -> None:
-    assert worker.stdin is not None
+def go(worker: Program) -> None:
     worker.stdin.write("go\n")
     worker.stdin.flush()
 
@@ -91,7 +88,7 @@ def told_by_two(program: str, path: Path) -> Counter[str]:
     for worker in workers:
         go(worker)
     told = Counter(line for worker in workers for line in worker.communicate(timeout=120)[0].splitlines())
-    assert [worker.returncode for worker in workers] == [0, 0]
+    assert [worker.wait() for worker in workers] == [0, 0]
     return told
 
 
@@ -125,16 +122,21 @@ async def test_what_a_killed_process_was_embedding_is_embedded_by_the_next(tmp_p
     async with Memory.open(path, embedder="none") as memory:
         for number in range(20):
             await memory.add(f"boat {number}")
-    worker = start(EMBEDDING.replace("sleep(0.05)", "sleep(3600)"), path)
-    go(worker)
-    assert worker.stdout is not None
-    assert worker.stdout.readline().startswith("boat")  # It has claimed them, and waits for its embedder.
-    worker.send_signal(signal.SIGKILL)
-    # It is over, and keeps its number, because nobody has asked for its status.
-    os.waitid(os.P_PID, worker.pid, os.WEXITED | os.WNOWAIT)
-    async with Memory.open(path, embedder=HashingEmbedder(), back_fill=False) as memory:
-        assert await memory.embed_pending() == 20
-    worker.communicate()
+    # Not forked: it is over then, and keeps its number, because nobody has asked for its status.
+    command = [sys.executable, "-c", EMBEDDING.replace("sleep(0.05)", "sleep(3600)"), str(path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as worker:
+        assert worker.stdin is not None
+        assert worker.stdout is not None
+        worker.stdin.write(b"go\n")
+        worker.stdin.flush()
+        assert worker.stdout.readline() == b"ready\n"
+        assert worker.stdout.readline().startswith(
+            b"boat"
+        )  # It has claimed them, and waits for its embedder.
+        worker.send_signal(signal.SIGKILL)
+        os.waitid(os.P_PID, worker.pid, os.WEXITED | os.WNOWAIT)
+        async with Memory.open(path, embedder=HashingEmbedder(), back_fill=False) as memory:
+            assert await memory.embed_pending() == 20
 
 
 async def rows(database: Database) -> int:

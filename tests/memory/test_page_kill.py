@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import random
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +10,7 @@ import pytest
 from satchel.memory import Memory
 from satchel.models import ScriptedModel
 from satchel.storage import Database
+from tests.forking import Program
 from tests.killing import Killing
 from tests.memory.page_worker import FACTS
 from tests.requirements import requirement
@@ -70,24 +69,14 @@ async def test_two_processes_that_write_the_page_at_the_same_time_write_one_vers
     path = tmp_path / "m.db"
     async with Memory.open(path, embedder="none") as memory:
         await memory.add("Linh can't stand dairy.")
-    workers = [
-        subprocess.Popen(
-            [sys.executable, "-c", WRITING, str(path)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for _ in range(2)
-    ]
+    workers = [Program("-c", WRITING, path) for _ in range(2)]
     for worker in workers:
-        assert worker.stdout is not None
         assert worker.stdout.readline() == "ready\n"
     for worker in workers:
-        assert worker.stdin is not None
         worker.stdin.write("go\n")
         worker.stdin.flush()
     for worker in workers:
         worker.communicate(timeout=120)
-    assert [worker.returncode for worker in workers] == [0, 0]
+    assert [worker.wait() for worker in workers] == [0, 0]
     async with Memory.open(path, embedder="none") as memory:
         assert [one.number for one in await memory.page_versions()] == [1]

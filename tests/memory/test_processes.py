@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from satchel.memory import Memory
 from satchel.models.embedding import HashingEmbedder
+from tests.forking import Program
 from tests.requirements import requirement
 
 pytestmark = pytest.mark.anyio
@@ -49,16 +48,11 @@ def acknowledged(lines: list[str]) -> set[str]:
 @requirement("memory:two-processes")
 async def test_two_processes_store_at_once_and_both_find_everything(tmp_path: Path) -> None:
     path = tmp_path / "m.db"
-    writers = [
-        subprocess.Popen(
-            [sys.executable, "-c", WRITER, str(path), name, "40"], stdout=subprocess.PIPE, text=True
-        )
-        for name in ("left", "right")
-    ]
+    writers = [Program("-c", WRITER, path, name, 40) for name in ("left", "right")]
     kept: set[str] = set()
     for writer in writers:
         output, _ = writer.communicate(timeout=280)
-        assert writer.returncode == 0
+        assert writer.wait() == 0
         kept |= acknowledged(output.splitlines())
     async with Memory.open(path, embedder=HashingEmbedder(), back_fill=False) as memory:
         assert {found.id for found in await memory.list(limit=1000)} == kept

@@ -5,13 +5,11 @@ from __future__ import annotations
 import io
 import os
 import signal
-import sys
 import tarfile
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
-import anyio
 import pytest
 
 from satchel.clock import ManualClock
@@ -20,6 +18,7 @@ from satchel.memory import Memory
 from satchel.runtime.backup import back_up, interrupted_restore, restore
 from satchel.runtime.browsers import Browsers
 from satchel.runtime.serving import ensure_token, read_token
+from tests.forking import run_python
 from tests.requirements import requirement
 
 pytestmark = pytest.mark.anyio
@@ -292,9 +291,7 @@ async def test_a_backup_that_is_killed_leaves_the_old_one_and_the_next_removes_i
     file = tmp_path / "b[1].tar.gz"
     back_up(home, home / "satchel.db", file, clock=CLOCK)
     before = file.read_bytes()
-    ran = await anyio.run_process(
-        [sys.executable, "-c", BACKING_UP, str(home), str(file)], check=False, cwd=Path.cwd()
-    )
+    ran = run_python(BACKING_UP, home, file)
     assert ran.returncode == -signal.SIGKILL
     assert file.read_bytes() == before
     assert len([path for path in tmp_path.iterdir() if path.name.startswith(".b[1].tar.gz.")]) == 2
@@ -337,8 +334,7 @@ async def test_a_restore_that_is_killed_at_any_rename_loses_nothing_and_is_told_
     for renames in range(30):
         (tmp_path / str(renames)).mkdir()
         home = await made(tmp_path / str(renames) / "home", "Bob likes coffee")
-        command = [sys.executable, "-c", KILLED, str(file), str(home), str(renames), way]
-        ran = await anyio.run_process(command, check=False, cwd=Path.cwd())
+        ran = run_python(KILLED, file, home, renames, way)
         there = [path.parent for path in home.parent.rglob("satchel.db")]
         said = [one for each in there for one in await remembered(each)]
         assert "Bob likes coffee" in said

@@ -35,6 +35,7 @@ from satchel.sessions.moving import NO_CONVERSATIONS, copy_conversations, digest
 from satchel.storage import Database
 from satchel.storage.copies import is_in_use
 from tests.capabilities.world import GREET, draft, register
+from tests.forking import run_python
 from tests.postgresql import Server, server_of
 from tests.requirements import requirement
 from tests.sessions.worlds import exchange, started
@@ -167,9 +168,7 @@ async def test_a_move_back_that_is_killed_goes_on_and_numbers_are_not_given_twic
     files = logs(home)
     await migrate(settings_of(home), url)
     for moment in ("set_value", "clear_rows", "clear_conversations"):
-        killed = subprocess.run(
-            [sys.executable, "-c", _KILLED, str(home), "sqlite", moment], check=False, capture_output=True
-        )
+        killed = run_python(_KILLED, home, "sqlite", moment)
         assert killed.returncode == -9, killed.stderr
         with pytest.raises(Refused, match="Another move"):
             await migrate(settings_of(home), url)
@@ -249,12 +248,7 @@ async def test_a_move_that_is_killed_goes_on(server: Server, tmp_path: Path, mom
     home, url = tmp_path / "home", server.url(server.schema_for(tmp_path))
     await remember(home)
     before = await digest(home / "satchel.db")
-    killed = subprocess.run(
-        [sys.executable, "-c", _KILLED, str(home), url, moment],
-        check=False,
-        env={**os.environ},
-        capture_output=True,
-    )
+    killed = run_python(_KILLED, home, url, moment)
     assert killed.returncode == -9, killed.stderr
     assert (settings_of(home).database == url) is (moment in ("clear_rows", "take_in", "scrub"))
     await migrate(settings_of(home), url)

@@ -6,8 +6,6 @@ import os
 import re
 import select
 import socket
-import subprocess
-import sys
 import threading
 from base64 import b64encode
 from collections.abc import Iterator
@@ -26,6 +24,7 @@ from satchel.builder.records import Build
 from satchel.models import Call, ModelRequest, Reply, ScriptedModel
 from satchel.runtime.serving import serving as serving_in
 from satchel.tools.web.chromium import find_chromium, has_playwright
+from tests.forking import Program
 from tests.requirements import requirement
 from tests.server.browsers import WAIT_MS, logged_in_window
 from tests.server.test_attachments import PNG
@@ -649,19 +648,13 @@ anyio.run(main)
 
 
 @contextmanager
-def process(folder: Path, how: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+def process(folder: Path, how: str) -> Iterator[tuple[Program, str]]:
     """A server in a process of its own, and its login link."""
-    running = subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, str(folder), how], stdout=subprocess.PIPE, text=True, cwd=Path.cwd()
-    )
-    try:
-        assert running.stdout is not None
-        yield running, running.stdout.readline().strip()
-    finally:
-        running.kill()
-        running.wait(60)
-        assert running.stdout is not None
-        running.stdout.close()
+    with Program("-c", PROGRAM, folder, how) as running:
+        try:
+            yield running, running.stdout.readline().strip()
+        finally:
+            running.kill()
 
 
 @requirement("plan:faces")

@@ -6,8 +6,6 @@ import json
 import re
 import shutil
 import ssl
-import subprocess
-import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -30,6 +28,7 @@ from satchel.server.app import App
 from satchel.server.listening import served
 from tests.builder import world as builder
 from tests.capabilities.world import BY_BUILDER, GREET, draft
+from tests.forking import Program
 from tests.runtime.world import settings_in
 
 NO_AUTHORITIES = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -251,30 +250,19 @@ anyio.run(main)
 
 
 @contextmanager
-def process(
-    folder: Path, how: str, *, database: str = ""
-) -> Iterator[tuple[subprocess.Popen[str], httpx2.Client]]:
+def process(folder: Path, how: str, *, database: str = "") -> Iterator[tuple[Program, httpx2.Client]]:
     """A server in a process of its own, and a client."""
-    running = subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, str(folder), how, database],
-        stdout=subprocess.PIPE,
-        text=True,
-        cwd=Path.cwd(),
-    )
-    try:
-        assert running.stdout is not None
-        assert "listens at" in running.stdout.readline()
-        found = running_server(folder / "home")
-        assert found is not None
-        assert found.pid == running.pid
-        headers = {"authorization": f"Bearer {read_token(folder / 'home')}"}
-        with httpx2.Client(base_url=found.url, headers=headers, timeout=120, trust_env=False) as client:
-            yield running, client
-    finally:
-        running.kill()
-        running.wait(120)
-        if running.stdout is not None:
-            running.stdout.close()
+    with Program("-c", PROGRAM, folder, how, database) as running:
+        try:
+            assert "listens at" in running.stdout.readline()
+            found = running_server(folder / "home")
+            assert found is not None
+            assert found.pid == running.pid
+            headers = {"authorization": f"Bearer {read_token(folder / 'home')}"}
+            with httpx2.Client(base_url=found.url, headers=headers, timeout=120, trust_env=False) as client:
+                yield running, client
+        finally:
+            running.kill()
 
 
 class Machines(NamedTuple):
@@ -285,7 +273,7 @@ class Machines(NamedTuple):
     near: World
     client: httpx2.Client
     other: httpx2.Client
-    running: subprocess.Popen[str]
+    running: Program
 
 
 @contextmanager

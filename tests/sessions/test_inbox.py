@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-import subprocess
-import sys
 from collections.abc import AsyncIterator
 from contextlib import closing
 from pathlib import Path
@@ -16,6 +14,7 @@ from satchel.errors import NotFound, StorageError, StorageLocked, UsageError
 from satchel.events import Posted
 from satchel.sessions import SessionStore, Words
 from satchel.storage import Database
+from tests.forking import run_python
 from tests.requirements import requirement
 from tests.sessions.worlds import exchange, started
 
@@ -63,7 +62,7 @@ async def test_posts_of_any_process_wait_in_order_and_change_the_version(
     before = await store.inbox.version()
     first = await store.post("abc1", source="builder", text="built")
     after = await store.inbox.version()
-    subprocess.run([sys.executable, "-c", _POSTER, str(tmp_path)], check=True, timeout=280)
+    run_python(_POSTER, tmp_path).check_returncode()
     assert len({before, after, await store.inbox.version()}) == 3
     mine, other = await store.inbox.waiting("abc1")
     assert mine == Posted(id=first, source="builder", text="built")

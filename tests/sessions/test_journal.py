@@ -22,6 +22,7 @@ from satchel.events import Event, Notice, QuestionAsked, Record, TextDelta
 from satchel.messages import Usage
 from satchel.plain import as_json
 from satchel.sessions import EphemeralJournal, Journal, SessionStore, Skipped, Words, log
+from tests.forking import Program, run_python
 from tests.requirements import requirement
 from tests.sessions.worlds import began, exchange, said, started
 
@@ -31,16 +32,6 @@ pytestmark = pytest.mark.anyio
 def store_in(folder: Path, *ids: str) -> SessionStore:
     names = iter(ids or ("a1b2c3",))
     return SessionStore(folder / "sessions", None, clock=ManualClock(), new_id=lambda: next(names))
-
-
-def run(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", program, *arguments], capture_output=True, text=True, timeout=280, check=False
-    )
-
-
-def start(program: str, *arguments: str) -> subprocess.Popen[str]:
-    return subprocess.Popen([sys.executable, "-c", program, *arguments], stdout=subprocess.PIPE, text=True)
 
 
 def note(text: str) -> Notice:
@@ -232,7 +223,7 @@ async def test_a_second_writer_is_told_which_process_has_the_session(tmp_path: P
         await journal.append([said("hi")])
         with pytest.raises(StorageLocked, match="is already open in this process"):
             await store.open("a1b2c3")
-        child = run(_OPENER, str(tmp_path / "sessions"))
+        child = run_python(_OPENER, str(tmp_path / "sessions"))
         assert f"Session a1b2c3 is open in process {os.getpid()}." in child.stdout
         assert len((await store.load("a1b2c3")).records) == 1
     async with await store.open("a1b2c3"):
@@ -331,15 +322,12 @@ async def test_a_session_opens_although_a_program_that_was_being_started_outlive
 async def test_what_was_acknowledged_before_a_kill_is_there_and_the_session_opens_again(
     tmp_path: Path,
 ) -> None:
-    child = start(_WRITER, str(tmp_path / "sessions"))
-    assert child.stdout is not None
+    child = Program("-c", _WRITER, str(tmp_path / "sessions"))
     acknowledged = 0
     while acknowledged < 7:
         acknowledged = int(child.stdout.readline())
     child.send_signal(signal.SIGKILL)
-    rest = child.stdout.read().split()
-    child.stdout.close()
-    child.wait()
+    rest = child.communicate()[0].split()
     acknowledged = int(rest[-1]) if rest else acknowledged
     found: list[Record] = []
     # Whoever looks for what memory lacks sweeps what the killed process left.
@@ -387,7 +375,7 @@ anyio.run(main)
 @requirement("sessions:full-disk")
 @pytest.mark.parametrize("when", ["first", "later"])
 async def test_a_write_that_fails_half_way_leaves_nothing_half_written(tmp_path: Path, when: str) -> None:
-    child = run(_FULL, str(tmp_path / "sessions"), when)
+    child = run_python(_FULL, str(tmp_path / "sessions"), when)
     assert "can't be written: File too large" in child.stdout, child.stderr
     logs = list((tmp_path / "sessions").glob("*/*.jsonl"))
     if when == "first":

@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -25,6 +23,7 @@ from satchel.sessions import SessionStore, Words, moving
 from satchel.sessions.moving import copy_conversations, take_in
 from satchel.sessions.row_uploads import RowUploads
 from satchel.storage import HEAD, Database
+from tests.forking import Program
 from tests.postgresql import Server, server_of
 from tests.requirements import requirement
 from tests.sessions.worlds import exchange, observed, said, started
@@ -265,9 +264,7 @@ anyio.run(main)
 async def test_what_was_acknowledged_before_a_kill_is_there_and_the_next_writer_need_not_wait(
     url: str, tmp_path: Path
 ) -> None:
-    command = [sys.executable, "-c", _WRITES, url, str(tmp_path / "a")]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as killed:
-        assert killed.stdout is not None
+    with Program("-c", _WRITES, url, tmp_path / "a") as killed:
         for line in killed.stdout:
             if line == "7\n":
                 killed.send_signal(signal.SIGKILL)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import shutil
 import signal
 import sqlite3
-import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,6 +12,7 @@ import pytest
 
 from satchel.errors import StorageError
 from satchel.storage import HEAD, REVISIONS, Database
+from tests.forking import Program, run_python
 from tests.requirements import requirement
 from tests.storage.test_database import make_old, rows
 
@@ -36,9 +35,8 @@ anyio.run(main)
 """
 
 
-def opening(path: Path, *, limit_bytes: int = 0) -> subprocess.Popen[str]:
-    command = [sys.executable, "-c", OPEN, str(path), str(limit_bytes)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+def opening(path: Path, *, limit_bytes: int = 0) -> Program:
+    return Program("-c", OPEN, path, limit_bytes)
 
 
 @requirement("storage:migrations:two-at-once")
@@ -75,7 +73,7 @@ anyio.run(main)
 async def test_an_upgrade_keeps_one_backup_and_nothing_of_one_that_was_killed(tmp_path: Path) -> None:
     path = tmp_path / "satchel.db"
     make_old(path, REVISIONS[0])
-    killed = subprocess.run([sys.executable, "-c", KILLED, str(path)], check=False, timeout=280)
+    killed = run_python(KILLED, path)
     assert killed.returncode == -signal.SIGKILL
     [part] = tmp_path.glob("*.backup*")
     assert ".backup.part-" in part.name
@@ -124,8 +122,7 @@ async def test_an_upgrade_that_is_killed_before_any_statement_loses_nothing_and_
         path = tmp_path / str(killed) / "satchel.db"
         path.parent.mkdir()
         make_old(path, REVISIONS[0])
-        command = [sys.executable, "-c", KILLED_IN_THE_MIDDLE, str(path), str(3**killed)]
-        ran = subprocess.run(command, check=False)
+        ran = run_python(KILLED_IN_THE_MIDDLE, path, 3**killed)
         async with Database.open(path) as database:
             assert await database.read(rows) == ["kept"]
             report = await database.doctor()
@@ -202,7 +199,7 @@ async def test_a_process_that_dies_before_its_scrub_leaves_no_words_once_the_sto
     from satchel.memory import Memory  # noqa: PLC0415 - the room above: what is tested here is its file
 
     path = tmp_path / "m.db"
-    done = subprocess.run([sys.executable, "-c", DIE, str(path)], capture_output=True, text=True)
+    done = run_python(DIE, path)
     assert (done.returncode, done.stderr) == (-9, "")
     async with Memory.open(path, embedder="none") as memory:
         assert await memory.count() == 0

@@ -5,8 +5,6 @@ from __future__ import annotations
 import random
 import signal
 import sqlite3
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,6 +12,7 @@ from sqlalchemy import Connection
 
 from satchel.storage import Database
 from satchel.storage.unused import PageFile
+from tests.forking import Program
 from tests.requirements import requirement
 
 pytestmark = pytest.mark.anyio
@@ -167,11 +166,6 @@ anyio.run(main)
 """
 
 
-def running(program: str, *args: object) -> subprocess.Popen[str]:
-    command = [sys.executable, "-c", program, *map(str, args)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-
-
 @requirement("memory:forget:any-order")
 async def test_others_write_while_it_is_scrubbed_and_what_they_delete_goes_with_the_next_scrub(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -182,8 +176,7 @@ async def test_others_write_while_it_is_scrubbed_and_what_they_delete_goes_with_
         await database.write(make_tables)
         chance = random.Random(1)
         gone = await database.write(lambda connection: churn(connection, chance, 600))
-        with running(CHURN, path, 5) as writer:
-            assert writer.stdout is not None
+        with Program("-c", CHURN, path, 5) as writer:
             deleted = set(writer.stdout.readline().split())
             scrubbed = [await database.scrub() for _ in range(3)]
             # What was deleted before a scrub is gone after it, though somebody writes all the time.
@@ -210,9 +203,7 @@ async def test_a_scrub_that_is_killed_at_any_moment_leaves_a_whole_database_and_
     for _ in range(6):
         async with Database.open(path) as database:
             gone = await database.write(lambda connection: churn(connection, chance, 200))
-        with running(SCRUB, path) as scrubber, running(CHURN, path, chance.random()) as writer:
-            assert scrubber.stdout is not None
-            assert writer.stdout is not None
+        with Program("-c", SCRUB, path) as scrubber, Program("-c", CHURN, path, chance.random()) as writer:
             scrubber.stdout.readline()
             for _ in range(chance.randrange(4)):
                 gone |= set(writer.stdout.readline().split())

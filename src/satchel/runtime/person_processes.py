@@ -25,7 +25,7 @@ from satchel.runtime.people import People, Person
 from satchel.runtime.person_homes import PASSED, environ_of, folder_of, settle
 from satchel.sandbox.original import Copy, Original
 
-_MODULES: Final = ("satchel.cli.serve", "satchel.server.listening", "psycopg")
+_MODULES: Final = ("satchel.cli.serve", "satchel.server.app", "satchel.server.listening", "psycopg")
 """What loads nearly all that a person's process needs."""
 _BACKLOG: Final = 128
 _MOST_PATH_BYTES: Final = 100

@@ -69,7 +69,7 @@ from satchel.server.routes import (
     projects,
     sessions,
 )
-from satchel.server.routes.documented import EVENT_SCHEMA, PROBLEMS
+from satchel.server.routes.documented import ERROR_SCHEMAS, EVENT_SCHEMA, PROBLEMS
 from satchel.server.service import Service
 from satchel.server.streams import EVENT_STREAM, Stopping
 from satchel.server.v1_errors import V1Failure, has_v1_form, v1_fields
@@ -113,7 +113,6 @@ _DESCRIPTION: Final = (
     "form that clients of OpenAI and Anthropic read. Not described here: /mcp, which speaks the Model Context "
     "Protocol, and the pages for browsers."
 )
-_PROBLEM: Final = {"$ref": "#/components/schemas/Problem"}
 _LAST_WORDS_S: Final = 0.3
 """Sending the end of a turn takes a few milliseconds."""
 
@@ -128,17 +127,17 @@ class _Api(FastAPI):
                 description=_DESCRIPTION,
                 routes=self.routes,
             )
+            schemas = described["components"]["schemas"] | ERROR_SCHEMAS
+            described["components"]["schemas"] = dict(sorted(schemas.items()))
             described["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
             described["security"] = [{"token": []}]
             for path, methods in described["paths"].items():
                 for operation in methods.values():
                     if path in ("/healthz", "/readyz"):
                         operation["security"] = []
-                    for status, answer in operation["responses"].items():
+                    for answer in operation["responses"].values():
                         content = answer.get("content", {})
-                        if status >= "400" and content and not has_v1_form(path):
-                            answer["content"] = {PROBLEM_TYPE: {"schema": _PROBLEM}}
-                        elif EVENT_STREAM in content:
+                        if EVENT_STREAM in content:
                             content[EVENT_STREAM] = {**content[EVENT_STREAM], "schema": EVENT_SCHEMA}
             self.openapi_schema = described
         return self.openapi_schema

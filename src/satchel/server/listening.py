@@ -14,7 +14,7 @@ from contextlib import ExitStack, asynccontextmanager
 from datetime import UTC, datetime
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import anyio
 import uvicorn
@@ -30,11 +30,13 @@ from satchel.runtime.person_homes import folder_of, people_of, separation, settl
 from satchel.runtime.person_processes import PersonProcesses
 from satchel.runtime.serving import DOOR_FILE, HOOKS_FILE, SERVE_FILE, announced, ensure_token
 from satchel.runtime.turns import TURN
-from satchel.server.app import App, create_app
 from satchel.server.binding import check_binding, tls_files, url_of
 from satchel.server.connection import GuardedConnection
 from satchel.server.door import front_door
 from satchel.server.passkeys import has_passkeys
+
+if TYPE_CHECKING:
+    from satchel.server.app import App
 
 _STOP_TURNS_S: Final = 4.0
 """The ends of turns are written within two or three seconds, see `SessionHub`; a tool that doesn't stop is left."""
@@ -193,6 +195,9 @@ async def served(
     """Serve while the block runs; gives the address and the application. `file` says where it listens; without a
     `listener`, one is made. Errors as in `serve`.
     """
+    # The front door of several people serves no home, and starts a second sooner without it.
+    from satchel.server.app import create_app  # noqa: PLC0415
+
     settings, home = satchel.settings.server, satchel.settings.home
     token = given.token if given is not None else ensure_token(home)
     with ExitStack() as stack:

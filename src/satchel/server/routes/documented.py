@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any, Final
 
 from fastapi import APIRouter
+from pydantic import BaseModel
+from pydantic.json_schema import models_json_schema
 
 from satchel.server.json_answers import JsonAnswer
-from satchel.server.problems import Problem
+from satchel.server.problems import PROBLEM_TYPE, Problem
 from satchel.server.streams import EVENT_STREAM
 from satchel.server.v1_errors import V1Error
 
@@ -29,14 +31,22 @@ _ABOUT: Final = {
     503: "Something that is needed is unavailable (the database, a model, the sandbox), or the server is stopping.",
     507: "The disk is full or can't be written.",
 }
-PROBLEMS: Final[dict[int | str, dict[str, Any]]] = {
-    status: {"description": about, "model": Problem} for status, about in _ABOUT.items()
-}
+
+
+def _answers(media_type: str, model: type[BaseModel]) -> dict[int | str, dict[str, Any]]:
+    # FastAPI would compile a `model` anew for each status of each route.
+    content = {media_type: {"schema": {"$ref": f"#/components/schemas/{model.__name__}"}}}
+    return {status: {"description": about, "content": content} for status, about in _ABOUT.items()}
+
+
+PROBLEMS: Final = _answers(PROBLEM_TYPE, Problem)
 """Every request may end with one of these."""
-V1_ERRORS: Final[dict[int | str, dict[str, Any]]] = {
-    status: {"description": about, "model": V1Error} for status, about in _ABOUT.items()
-}
+V1_ERRORS: Final = _answers("application/json", V1Error)
 """The same below /v1."""
+ERROR_SCHEMAS: Final[dict[str, Any]] = models_json_schema(
+    [(Problem, "serialization"), (V1Error, "serialization")], ref_template="#/components/schemas/{model}"
+)[1]["$defs"]
+"""What they refer to."""
 UPSTREAM_ERRORS: Final[dict[int | str, dict[str, Any]]] = {
     status: {"description": about, "content": {"application/json": {}}}
     for status, about in {
