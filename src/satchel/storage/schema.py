@@ -34,6 +34,7 @@ REVISIONS: tuple[str, ...] = (
     "0024_handover",
     "0025_several_servers",
     "0026_row_security",
+    "0027_list_of_conversations",
 )
 """Every migration in `migrations/versions`, in the order in which they are applied. Add new ones at the end.
 
