@@ -37,7 +37,7 @@ from satchel.sessions.log import (
     read_log,
     read_records,
 )
-from satchel.sessions.logs import Changes, LogFile, Logs, Rewriting, name_of
+from satchel.sessions.logs import LogChanges, LogFile, Logs, Rewriting, name_of
 from satchel.sessions.places import session_id_of
 from satchel.sessions.rewriting import locked_log, rewriting_path
 from satchel.sessions.tables import session_folder, session_log
@@ -85,7 +85,7 @@ class FileLogs(Logs):
         """See `Logs.file`."""
         return stat_log(self.root, path)
 
-    def changes(self, connection: Connection) -> Changes:
+    def changes(self, connection: Connection) -> LogChanges:
         """See `Logs.changes`. Whatever replaces, adds or removes a log changes its folder."""
         noted = {row.name: row.mtime_ns for row in connection.execute(select(session_folder))}
         is_first = noted.pop("", None) is None
@@ -119,7 +119,7 @@ class FileLogs(Logs):
                     places.add(path)
             places |= {self.root / name for name in known}
         files = {name_of(self.root, path): stat_log(self.root, path) for path in places}
-        return Changes(files, changed, is_first)
+        return LogChanges(files, changed, is_first)
 
     def indexed(self, files: Collection[LogFile]) -> None:
         """See `Logs.indexed`. What somebody has open stays noted."""

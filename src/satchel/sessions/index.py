@@ -23,8 +23,8 @@ from satchel.errors import StorageError, StorageLocked
 from satchel.plain import storable
 from satchel.sessions.branches import folded
 from satchel.sessions.listing import (
+    ConversationPart,
     InfoOf,
-    ListPart,
     entries_of,
     entry_of,
     members,
@@ -34,7 +34,7 @@ from satchel.sessions.listing import (
     relist_all,
     spent_since,
 )
-from satchel.sessions.logs import Changes, LogFile, Logs, name_of, path_of
+from satchel.sessions.logs import LogChanges, LogFile, Logs, name_of, path_of
 from satchel.sessions.summary import LogPassage, SessionInfo, Summary, passages_of, plain_line
 from satchel.sessions.tables import (
     session_entry,
@@ -187,7 +187,7 @@ class SessionIndex:
         """The same, each with its branches as one entry; see `folded`."""
         return list((await self._list()).conversations)
 
-    async def part(self, *, archived: bool, first: int, most: int) -> ListPart:
+    async def part(self, *, archived: bool, first: int, most: int) -> ConversationPart:
         """Entries of the list of conversations or of the archive, from the place `first` on. Only these are read."""
         found = await self._from_rows(
             lambda connection: part(connection, self._shown, archived=archived, first=first, most=most)
@@ -629,7 +629,7 @@ def _delete_rows(connection: Connection, names: Sequence[str], info_of: InfoOf) 
     relist(connection, entries, info_of)
 
 
-def _note(connection: Connection, changes: Changes, info_of: InfoOf) -> None:
+def _note(connection: Connection, changes: LogChanges, info_of: InfoOf) -> None:
     """Note that the index has what had changed."""
     connection.execute(delete(session_folder).where(session_folder.c.name.in_(["", *changes.folders])))
     noted = {"": 1, **changes.folders}

@@ -25,7 +25,7 @@ _MOST_ENTRIES: Final = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ListPart:
+class ConversationPart:
     """Some of the entries of a list of conversations: pinned ones first, then the one that was active last.
 
     Attributes:
@@ -89,11 +89,11 @@ def _place(info: SessionInfo) -> str:
     return _ARCHIVE if info.archived else _LIST
 
 
-def part_of(infos: Collection[SessionInfo], *, archived: bool, first: int, most: int) -> ListPart:
+def part_of(infos: Collection[SessionInfo], *, archived: bool, first: int, most: int) -> ConversationPart:
     """The same of the entries of all conversations, where they are not rows."""
     place = _ARCHIVE if archived else _LIST
     here = [info for info in infos if _place(info) == place]
-    return ListPart(
+    return ConversationPart(
         infos=sorted(here, key=lambda info: not info.pinned)[first : first + most],
         total=len(here),
         pinned=sum(info.pinned for info in here),
@@ -101,7 +101,9 @@ def part_of(infos: Collection[SessionInfo], *, archived: bool, first: int, most:
     )
 
 
-def part(connection: Connection, info_of: InfoOf, *, archived: bool, first: int, most: int) -> ListPart:
+def part(
+    connection: Connection, info_of: InfoOf, *, archived: bool, first: int, most: int
+) -> ConversationPart:
     """Entries of a list, from the place `first` on."""
     place = _ARCHIVE if archived else _LIST
     counts = select(session_entry.c.place, session_entry.c.pinned, func.count()).group_by(
@@ -117,7 +119,7 @@ def part(connection: Connection, info_of: InfoOf, *, archived: bool, first: int,
     )
     wanted = connection.execute(ordered).scalars().all()
     infos = {entry_of(info): info for info in folded(members(connection, wanted, info_of))}
-    return ListPart(
+    return ConversationPart(
         infos=[infos[entry] for entry in wanted if entry in infos],
         total=sum(count for where, _, count in found if where == place),
         pinned=sum(count for where, pinned, count in found if where == place and pinned),

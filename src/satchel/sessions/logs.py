@@ -38,7 +38,7 @@ class LogFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Changes:
+class LogChanges:
     """What may have changed since the index was brought up to date.
 
     Attributes:
@@ -112,7 +112,7 @@ class Logs(ABC):
         """The state of one; None if it was removed."""
 
     @abstractmethod
-    def changes(self, connection: Connection) -> Changes:
+    def changes(self, connection: Connection) -> LogChanges:
         """What may have changed, asked on a reading thread of the database with the index. It takes no longer where
         there are more logs, unless some were added or replaced.
         """

@@ -49,7 +49,7 @@ from satchel.processes import has_ended, machine_name
 from satchel.sessions.files import FileLogs
 from satchel.sessions.journal import Hold, Journal, Lanes, OnForgotten, is_empty, make_folder, unwritable
 from satchel.sessions.log import PAGE_BYTES, LogLine, Pace, decode_line, encode_records, log_of, raw_lines
-from satchel.sessions.logs import Changes, LogFile, Logs, Rewriting, name_of, path_of
+from satchel.sessions.logs import LogChanges, LogFile, Logs, Rewriting, name_of, path_of
 from satchel.sessions.places import beside, session_id_of
 from satchel.sessions.rewriting import rewriting_path, words_taken
 from satchel.sessions.row_files import (
@@ -279,14 +279,14 @@ class RowLogs(Logs):
         row = self.database.read_blocking(lambda connection: _head(connection, _id(path)))
         return None if row is None else self._file(row)
 
-    def changes(self, connection: Connection) -> Changes:
+    def changes(self, connection: Connection) -> LogChanges:
         """See `Logs.changes`. The server compares."""
         is_first = connection.execute(select(session_folder)).first() is None
         if is_first:
-            return Changes({}, {}, is_first)
+            return LogChanges({}, {}, is_first)
         gone: dict[str, LogFile | None] = {row.name: None for row in connection.execute(_GONE)}
         behind = {row.name: self._file(row) for row in connection.execute(_BEHIND)}
-        return Changes({**gone, **behind}, {}, is_first)
+        return LogChanges({**gone, **behind}, {}, is_first)
 
     def is_same(self, connection: Connection, file: LogFile) -> bool:
         """See `Logs.is_same`."""

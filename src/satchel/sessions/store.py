@@ -28,7 +28,7 @@ from satchel.sessions.files import FileLogs
 from satchel.sessions.inbox import Inbox
 from satchel.sessions.index import SearchHit, SessionIndex
 from satchel.sessions.journal import Hold, Journal, Lanes, unwritable
-from satchel.sessions.listing import ListPart
+from satchel.sessions.listing import ConversationPart
 from satchel.sessions.log import Log, is_compressed, log_of
 from satchel.sessions.logs import LogFile, Logs, name_of
 from satchel.sessions.places import FORBIDDEN_IN_IDS, bucket_name, log_name, session_id_of
@@ -297,7 +297,7 @@ class SessionStore:
         ]
         return sorted(infos, key=lambda info: not info.pinned)
 
-    async def part(self, *, archived: bool = False, first: int = 0, most: int) -> ListPart:
+    async def part(self, *, archived: bool = False, first: int = 0, most: int) -> ConversationPart:
         """The entries from the place `first` on of what `listed` returns, but for those in which nothing was said. It
         takes no longer where there are more of them.
         """
