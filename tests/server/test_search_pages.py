@@ -128,7 +128,7 @@ def test_control_k_searches_while_one_types_and_the_arrow_keys_lead_to_a_result(
         assert page.evaluate("window.led") is None
         page.unroute("**/search?*")
         page.keyboard.press("Enter")  # asks again
-        page.wait_for_selector("dialog.search:not([open])", state="attached")
+        page.wait_for_selector("dialog[open]", state="detached")
         page.wait_for_url(f"**/chat/{id}*")
         page.locator("h1").click()
         page.keyboard.press("/")
