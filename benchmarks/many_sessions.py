@@ -1,5 +1,5 @@
 """The duration of a turn without its model's time: sixty open sessions, together one turn a second, while a 77 MB log
-is read.
+is read. Before that, what the list of conversations costs a page with few and with many of them.
 
     python benchmarks/many_sessions.py [--turns 60] [--sessions 60] [--megabytes 77]
 
@@ -31,10 +31,13 @@ from satchel.models.embedding import HashingEmbedder
 from satchel.runtime import Satchel
 from satchel.runtime.session import Session
 from satchel.sessions import SessionStore
+from satchel.storage import Database
 
 MODEL_S = 0.05
 RESULT_CHARS = 30_000
 BIG = "77aa"
+FEW, MANY = 100, 2_000
+VIEWS = 40
 
 
 async def write_log(home: Path, megabytes: int) -> int:
@@ -77,6 +80,61 @@ async def write_log(home: Path, megabytes: int) -> int:
                 ]
             )
         return journal.path.stat().st_size
+
+
+async def listed(home: Path, sessions: int) -> dict[str, float]:
+    """The CPU time, in ms, of what a page asks of the list of conversations: where nobody has looked yet, at first in a
+    new process, afterwards, and when one conversation has grown.
+    """
+    began = SessionStore(home / "sessions", None, clock=SystemClock())
+    for number in range(sessions):
+        id = f"s{number:05}"
+        async with await began.create(f"/w{number % 10}", session_id=id) as journal:
+            said = Message(role="user", blocks=(TextBlock(text=f"What of {number}?"),))
+            await journal.append(
+                [
+                    SessionStart(session_id=id, cwd="/w", provider="scripted", model="scripted", version="0"),
+                    TurnStart(turn=1, message=said),
+                    Final(turn=1, text="That.", status="done"),
+                ]
+            )
+
+    async def view(store: SessionStore) -> float:
+        before = time.process_time()
+        part = await store.part(most=30)
+        await store.spent_on("2026-01-01")
+        assert part.total == sessions
+        return (time.process_time() - before) * 1000
+
+    async with Database.open(home / "satchel.db") as database:
+        ever = await view(SessionStore(home / "sessions", database, clock=SystemClock()))
+    firsts, again, grown = [], [], []
+    for _ in range(VIEWS // 4):
+        async with Database.open(home / "satchel.db") as database:
+            store = SessionStore(home / "sessions", database, clock=SystemClock())
+            firsts.append(await view(store))
+            again += [await view(store) for _ in range(VIEWS)]
+            async with await began.open("s00007") as journal:
+                await journal.append([TurnStart(turn=2, message=Message(role="user", blocks=()))])
+            grown.append(await view(store))
+    return {
+        "ever": round(ever, 1),
+        "first": round(statistics.median(firsts), 2),
+        "again": round(statistics.median(again), 2),
+        "grown": round(statistics.median(grown), 2),
+    }
+
+
+async def measure_list(folder: Path) -> dict[str, object]:
+    """Compare the list of few conversations with that of many."""
+    few, many = [await listed(folder / str(count), count) for count in (FEW, MANY)]
+    return {
+        "what": f"CPU of the list on a page with {FEW} and with {MANY} conversations, in ms",
+        "few": few,
+        "many": many,
+        "ratio": {name: round(many[name] / few[name], 2) for name in ("first", "again", "grown")},
+        "aim": "1, within the noise of the machine",
+    }
 
 
 async def timed(session: Session, number: int) -> float:
@@ -176,6 +234,7 @@ def main() -> None:
     parser.add_argument("--megabytes", type=int, default=77)
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
+        print(json.dumps(anyio.run(measure_list, Path(folder) / "listed"), indent=2))
 
         async def run() -> dict[str, object]:
             return await measure(

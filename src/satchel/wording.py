@@ -10,11 +10,30 @@ from unicodedata import east_asian_width
 LINE_CHARS = 400
 """A face cuts lines to its own width; this bounds what it has to look at."""
 
-_YES: Final = frozenset(
+YES: Final = frozenset(
     ("y", "yes", "ok", "okay", "sure", "allow", "approve", "approved", "go ahead", "go on", "do it")
-    + ("ja", "oui", "sí", "si")
+    + ("ja", "oui", "sí", "si", "sì", "sim", "tak", "да", "是", "是的", "好", "好的", "可以", "はい")
 )
-_NO: Final = frozenset(("n", "no", "deny", "never", "nein", "non"))
+"""What is a plain yes; see `yes_or_no`."""
+NO: Final = frozenset(
+    (
+        "n",
+        "no",
+        "deny",
+        "never",
+        "nein",
+        "non",
+        "não",
+        "nie",
+        "nee",
+        "nej",
+        "нет",
+        "不",
+        "不是",
+        "不行",
+        "いいえ",
+    )
+)
 _PARTS: Final = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|[\r\b\t\x1b]|[^\r\b\t\x1b]+")
 """An escape sequence, a character that moves the cursor, or text."""
 
@@ -103,8 +122,8 @@ def yes_or_no(text: str) -> bool | None:
 
     A key that was pressed twice ("yy") is one.
     """
-    words = re.sub(r"^([yn])\1+", r"\1", " ".join(text.casefold().rstrip(" .!").split()))
-    return True if words in _YES else False if words in _NO else None
+    words = re.sub(r"^([yn])\1+", r"\1", " ".join(text.casefold().rstrip(" .!。！").split()))
+    return True if words in YES else False if words in NO else None
 
 
 def install_extra(name: str) -> str:

@@ -45,6 +45,8 @@ from satchel.clock import SystemClock
 from satchel.errors import StorageError
 from satchel.models import Call, ModelRequest, Reply, ScriptedModel
 from satchel.runtime import Satchel
+from satchel.runtime.commands import COMMANDS
+from satchel.runtime.hosting import LocalHost
 from satchel.runtime.remote import RemoteHost
 from satchel.runtime.serving import serving as find_server
 from satchel.runtime.stdio import Lines
@@ -232,6 +234,14 @@ async def test_a_change_is_shown_as_one_by_its_call_or_by_its_result(tmp_path: P
             editor.seen = anyio.Event()
             await editor.seen.wait()
         assert editor.said().count("Undone: the file changes") == 1
+        # What another client did is shown nowhere else.
+        other = await satchel.session(id)
+        await LocalHost(satchel).command(
+            other, COMMANDS["redo"], "", show=lambda _: None, tell=lambda _: None
+        )
+        while "[the user's /redo] Done again: the file changes of turn 2 (" not in editor.said():
+            editor.seen = anyio.Event()
+            await editor.seen.wait()
     by_call, by_result = editor.of("tool_call")
     assert [(c["type"], c["oldText"], c["newText"]) for c in by_call["content"]] == [("diff", "dig", "sow")]
     assert "content" not in by_result

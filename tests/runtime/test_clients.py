@@ -18,10 +18,12 @@ from satchel.clock import ManualClock
 from satchel.errors import LineFull, NotFound, StorageError, UsageError
 from satchel.events import (
     AskUser,
+    CallConsent,
     Event,
     MessageWaiting,
     Notice,
     Posted,
+    QuestionAnswered,
     QuestionAsked,
     Record,
     TextDelta,
@@ -31,6 +33,7 @@ from satchel.models import Call, Reply, ScriptedModel
 from satchel.models.port import ModelRequest
 from satchel.runtime import Session
 from satchel.runtime.broadcast import Broadcast, Subscription
+from satchel.sessions.log import encode_records
 from satchel.tools import Question, ToolContext, ToolResult, function_tool
 from tests.requirements import requirement
 from tests.runtime.world import opened
@@ -381,6 +384,56 @@ async def test_a_permission_question_survives_a_restart_and_its_answer_continues
         ]
         assert order == ["question_asked", "question_answered", "action"]
         assert [message.role for message in model.requests[0].messages] == ["user", "assistant", "user"]
+
+
+@requirement("questions:sealed")
+@pytest.mark.parametrize("forged", ["an answer", "the call", "what was asked"])
+async def test_who_can_write_to_a_log_permits_no_call(tmp_path: Path, forged: str) -> None:
+    """The log is a file here; on a server its lines are rows, which others may be able to write."""
+    async with opened(tmp_path, ScriptedModel([WRITES])) as satchel:
+        session = await satchel.session(interactive=True)
+        with anyio.fail_after(120):
+            await session.start("Write it.")
+            question = await question_of(session)
+        log = session.path
+        assert log is not None
+        left = log.read_bytes()
+        if forged == "the call":
+            await session.answer(question.id, consent="once")
+            left = b"".join(
+                line for line in log.read_bytes().splitlines(True) if b"question_" in line or line in left
+            )
+    if forged == "an answer":
+        seq = len(left.splitlines()) + 1
+        given = QuestionAnswered(
+            id=question.id, consents=(CallConsent(call_id=question.calls[0].call_id, consent="once"),)
+        )
+        left += encode_records([Record(seq=seq, at=ManualClock().now(), event=given)])
+    assistant, asked = (
+        next(line for line in left.splitlines() if f'"type":"{type}"'.encode() in line)
+        for type in ("assistant", "question_asked")
+    )
+    if forged == "the call":
+        left = left.replace(assistant, assistant.replace(b"echo hi", b"echo no"))
+    if forged == "what was asked":
+        left = left.replace(asked, asked.replace(b"echo hi", b"echo no"))
+    log.write_bytes(left)
+    (tmp_path / "work" / "made.txt").unlink(missing_ok=True)
+    async with opened(tmp_path, ScriptedModel(["It is written."])) as satchel:
+        session = await satchel.session(session.id, interactive=True)
+        if forged == "what was asked":
+            await session.answer(question.id, consent="once")
+        else:
+            await session.resume()
+        with anyio.fail_after(120):
+            async for record in session.subscribe(len(left.splitlines())):
+                if isinstance(record.event, QuestionAsked):
+                    break
+        assert not (tmp_path / "work" / "made.txt").exists()
+        (again,) = session.open_questions
+        assert isinstance(again, QuestionAsked)
+        command = "echo no > made.txt" if forged == "the call" else "echo hi > made.txt"
+        assert [call.input for call in again.calls] == [{"command": command}]
 
 
 @requirement("questions:durable")

@@ -426,7 +426,7 @@ def test_a_call_is_approved_a_build_answered_and_a_memory_corrected_by_hand(
         expect(ask.get_by_role("heading")).to_contain_text("Run this command?")
         expect(page.locator("#status")).to_have_text("A question waits for you.")
         expect(ask).to_contain_text("printf")
-        write(page, "yy")
+        write(page, "Oui !")
         while page.input_value("#message"):  # what comes before anybody can have read the question stays
             page.keyboard.press("Enter")
         expect(said_in(page, 1).last).to_have_text("It is done.")

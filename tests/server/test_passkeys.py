@@ -55,6 +55,8 @@ def test_a_person_logs_in_with_a_passkey_until_it_is_removed(house: Household, c
     page.fill("#key-name", "My phone")
     page.click("text='Add a passkey'")
     page.wait_for_selector("h3:has-text('My phone')")
+    page.click("text='Add a passkey'")
+    page.wait_for_selector("text='This device has a passkey here already.'")
     place = re.search(r"/s/[0-9a-f]{32}", page.url)
     assert place is not None
     window.clear_cookies()
@@ -90,4 +92,16 @@ def test_a_person_logs_in_with_a_passkey_until_it_is_removed(house: Household, c
     page.evaluate("localStorage.clear()")
     page.click("text='Log in with a passkey'")
     page.wait_for_selector("text='That passkey is not known here.'")
+    window.close()
+
+    # Another device, without one, and a place that can have none.
+    window = chromium.new_context()
+    page = window.new_page()
+    other_device = window.new_cdp_session(page)
+    other_device.send("WebAuthn.enable")
+    other_device.send("WebAuthn.addVirtualAuthenticator", {"options": options})
+    for at, words in ((url, "No passkey was used"), (house.url, "Passkeys belong to a name")):
+        page.goto(f"{at}/login")
+        page.click("text='Log in with a passkey'")
+        page.wait_for_selector(f"#passkey-error:has-text('{words}')")
     window.close()

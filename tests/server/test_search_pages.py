@@ -118,6 +118,18 @@ def test_control_k_searches_while_one_types_and_the_arrow_keys_lead_to_a_result(
         page.keyboard.press("Escape")
         page.wait_for_selector("dialog #everything:not([aria-busy]) a.said", state="attached")
         assert page.evaluate("window.led") is None
+        # Nor is who gets no answer led to what was found before.
+        page.keyboard.press("Control+k")
+        page.route("**/search?*", lambda route: route.abort())
+        page.keyboard.type("ocelo")
+        page.wait_for_selector("dialog #everything:has-text('does not answer')")
+        page.keyboard.press("Enter")
+        page.wait_for_selector("dialog #everything:not([aria-busy]):has-text('does not answer')")
+        assert page.evaluate("window.led") is None
+        page.unroute("**/search?*")
+        page.keyboard.press("Enter")  # asks again
+        page.wait_for_selector("dialog[open]", state="detached")
+        page.wait_for_url(f"**/chat/{id}*")
         page.locator("h1").click()
         page.keyboard.press("/")
         assert page.evaluate("document.activeElement.closest('dialog') !== null")

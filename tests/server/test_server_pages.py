@@ -14,6 +14,8 @@ import pytest
 from satchel.messages import ToolResultBlock
 from satchel.models import Call, ModelRequest, Reply, ScriptedModel
 from satchel.tools.mcp import LoginStore
+from tests.cli.conftest import serving as endpoint
+from tests.models.loopback import as_json
 from tests.requirements import requirement
 from tests.server.browsers import browser, open_page, read, said, send, words_of
 from tests.server.world import Held, World, chat, serving
@@ -287,3 +289,67 @@ def test_a_token_is_kept_apart_and_sent_after_a_restart_too(tmp_path: Any) -> No
                 "MCP_T_AUTHORIZATION": "Bearer other"
             }
             assert world.satchel.settings.secret("MCP_T_AUTHORIZATION") == "Bearer other"
+
+
+@requirement("web-pages:servers")
+def test_a_server_is_changed_without_its_values_being_shown(tmp_path: Any) -> None:
+    with guarded() as server, serving(tmp_path, caller) as world, browser(world) as client:
+        config = world.home / "config.toml"
+        fields = {"name": "t", "url": "http://127.0.0.1:9/mcp", "token": "tok-0123456789"}
+        send(client, read(planned(client, **fields, headers="X-Extra: yes\nX-Old: gone")), f"{HERE}/save", {})
+        [path] = open_page(client, f"{HERE}/t").xpath("//a[text()='Change']/@href")
+        page = open_page(client, path)
+        assert "tok-0123456789" not in client.get(path).text
+        assert page.get_element_by_id("place").get("value") == fields["url"]
+
+        def change(**given: str) -> httpx2.Response:
+            return send(client, open_page(client, path), path, given)
+
+        assert "Line 1 is not a name" in change(more="nonsense").text
+        before = config.read_text()
+        shown = read(
+            change(**{"place": server.url, "value.X-Extra": "no", "gone.X-Old": "1", "more": "X-New: it"})
+        )
+        assert config.read_text() == before
+        send(client, shown, f"{HERE}/save", {})
+        assert tomllib.loads(config.read_text())["mcp_servers"]["t"] == {
+            "url": server.url,
+            "headers": {
+                "X-Extra": "${MCP_T_X_EXTRA_2}",
+                "Authorization": "${MCP_T_AUTHORIZATION}",
+                "X-New": "${MCP_T_X_NEW}",
+            },
+        }
+        assert json.loads((world.home / "keys.json").read_text()) == {
+            "MCP_T_AUTHORIZATION": "Bearer tok-0123456789",
+            "MCP_T_X_EXTRA_2": "no",
+            "MCP_T_X_NEW": "it",
+        }
+        # Of a program, what may be secret in its command is neither shown nor lost.
+        secret = f"{program('good')} --token tok-9876543210"
+        send(client, read(planned(client, name="p", command=secret, env="A=1")), f"{HERE}/save", {})
+        path = f"{HERE}/p/edit"
+        assert "tok-9876543210" not in client.get(path).text
+        send(client, read(change(more="B=2")), f"{HERE}/save", {})
+        entry = tomllib.loads(config.read_text())["mcp_servers"]["p"]
+        assert entry["args"][-1] == "tok-9876543210"
+        assert entry["env"] == {"A": "${MCP_P_A}", "B": "${MCP_P_B}"}
+        send(client, read(change(place=program("good"))), f"{HERE}/save", {"start": "1"})
+        assert said(open_page(client, f"{HERE}/p")).startswith("p works")
+
+
+@requirement("web-pages:servers:login")
+def test_only_a_server_that_offers_a_login_has_the_button(world: World, client: httpx2.Client) -> None:
+    def buttons(name: str) -> list[str]:
+        return [
+            each.text
+            for each in open_page(client, f"{HERE}/{name}").xpath("//main//button[starts-with(., 'Log')]")
+        ]
+
+    with guarded() as server, endpoint(lambda _: as_json({}, status=401)) as locked:
+        assert "offers no login" in add(client, name="locked", url=f"{locked.url}/mcp")
+        assert buttons("locked") == []
+        assert "it needs a login" in add(client, name="t", url=server.url)
+        assert buttons("t") == ["Log in"]
+    add(client, name="good", command=program("good"))
+    assert buttons("good") == []

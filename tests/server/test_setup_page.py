@@ -18,6 +18,7 @@ from satchel.runtime.inventory import ProviderModels
 from tests.cli.conftest import serving as endpoint
 from tests.cli.test_chat import models_at
 from tests.models.loopback import Loopback
+from tests.models.test_ollama import Ollama, lines
 from tests.requirements import requirement
 from tests.rings import ringed
 from tests.server.browsers import browser, open_page, send, words_of
@@ -110,6 +111,63 @@ def test_a_model_is_tried_kept_and_answers_the_next_message_of_an_open_session(
         for bad in ("file:///etc/passwd", "javascript:x", "models.example.org:443", "8.8.8.8"):
             answer = send(client, page, "/setup", {"base_url": bad})
             assert "must begin with http" in answer.text
+
+
+@requirement("web-pages:setup")
+def test_a_provider_is_changed_after_set_up_and_used_so_at_once(tmp_path: Path) -> None:
+    nothing: Any = lambda held: None  # noqa: E731
+    native, listed = Ollama(lines({"content": "Small."})), models_at("/v1/models", names=("q",))
+    with (
+        endpoint(lambda asked: (listed if asked.path == "/v1/models" else native)(asked)) as ollama,
+        endpoint(models_at("/v1/models", key=KEY)) as first,
+        endpoint(models_at("/v1/models", key="sk-second")) as second,
+        serving(tmp_path, nothing, server__requests_per_s=10_000) as world,
+        world.client() as program,
+        browser(world) as client,
+    ):
+        send(client, open_page(client, "/setup"), "/setup", form_of(first))
+        page = open_page(client, "/setup")
+        (path,) = page.xpath(f"//a[@href='/setup/{first.provider}']/@href")
+        page = open_page(client, path)
+        assert KEY not in client.get(path).text
+        for given, words in (
+            ({"key": "sk-wrong"}, "sk-wrong"),
+            ({"base_url": second.url}, "given for the address before"),
+            ({"base_url": second.url, "key": "sk-wrong"}, "key"),
+            ({"context_window": "many"}, "context_window"),
+            ({"base_url": "ftp://x"}, "must begin with http"),
+        ):
+            refused = send(client, page, path, given)
+            assert refused.status_code == 422
+            assert words in refused.text or words == "sk-wrong"
+            assert "sk-wrong" not in refused.text
+        chat(program, "Still?")
+        assert first.asked[-1].path == "/v1/chat/completions"
+
+        given = {"base_url": second.url, "key": "sk-second", "context_window": "9000"}
+        assert send(client, page, path, given).status_code == 303
+        count = len(first.asked)
+        assert chat(program, "And now?")[-1].data["text"] == "ready"
+        assert (len(first.asked), second.asked[-1].path) == (count, "/v1/chat/completions")
+        entry = tomllib.loads((world.home / "config.toml").read_text())["providers"][first.provider]
+        assert (entry["base_url"], entry["context_window"]) == (f"{second.url}/v1", 9000)
+        assert (
+            send(client, open_page(client, path), path, {"remove_key": "1", "context_window": ""}).status_code
+            == 303
+        )
+        assert "sk-second" not in (world.home / "keys.json").read_text()
+
+        # Of Ollama, the window is what it reads at all.
+        windows: list[int] = []
+        for window in ("", "32768", "", "8192"):
+            page = open_page(client, "/setup/ollama")
+            given = {"base_url": f"127.0.0.1:{ollama.port}", "context_window": window}
+            assert send(client, page, "/setup/ollama", given).status_code == 303
+            if not windows:
+                send(client, open_page(client, "/settings"), "/settings", {"model": "ollama:q"})
+            assert chat(program, "How far do you read?")[-1].data["text"] == "Small."
+            windows.append(ollama.asked[-1].body["options"]["num_ctx"])
+        assert windows == [16_384, 32_768, 16_384, 8_192]
 
 
 @requirement("config:keys")

@@ -540,7 +540,10 @@ async def test_a_server_of_the_version_before_gets_the_tables_that_a_new_one_has
     assert all(wanted)
 
     def older(connection: Connection) -> None:
-        tables = "session_client_place, session_inbox, session_log, session_passage, session_settled"
+        tables = (
+            "session_client_place, session_entry, session_folder, session_inbox, session_log, session_passage, "
+            "session_settled"
+        )
         own = ", ".join(
             f"conversation_{name}" for name in ("costs", "files", "lines", "parts", "requests", "uploads")
         )
@@ -718,6 +721,54 @@ async def test_files_of_conversations_move_there_and_back_and_old_copies_are_swe
         run(url, "UPDATE conversation_parts SET content = 'x'")
         with pytest.raises(StorageError, match="damaged"):
             await copy_conversations(root, there, local, clock=ManualClock())
+
+
+@requirement("storage:postgres:names")
+@pytest.mark.parametrize(
+    "name",
+    [
+        "../2026-01-01_000000_s1.jsonl",
+        "w/../../2026-01-01_000000_s1.jsonl",
+        "/tmp/x/2026-01-01_000000_s1.jsonl",
+        "w/.profile",
+    ],
+)
+async def test_a_row_that_names_another_place_writes_and_reads_nothing_there(
+    url: str, tmp_path: Path, name: str
+) -> None:
+    root = tmp_path / "home" / "sessions"
+    async with (
+        machine(url, tmp_path / "a") as a,
+        Database.open(url) as there,
+        Database.open(tmp_path / "l.db") as local,
+    ):
+        async with await a.create("/w", session_id="s1") as journal:
+            await journal.append([started("s1", "/w"), *exchange("The heron nests", "Noted.")])
+        await a.part(most=1)
+        for table in ("conversations", "session_log"):
+            run(url, f"UPDATE {table} SET name = '{name}'")
+        before = sorted(tmp_path.rglob("*"))
+        with pytest.raises(StorageError, match="can't be in a home"):
+            await copy_conversations(root, there, local, clock=ManualClock())
+        with pytest.raises(StorageError, match="can't be in a home"):
+            await a.part(most=1)
+        assert [path for path in sorted(tmp_path.rglob("*")) if path not in before and path.is_file()] == []
+
+
+@requirement("storage:postgres:names")
+async def test_a_row_is_one_line_of_a_file_whatever_somebody_wrote_into_it(url: str, tmp_path: Path) -> None:
+    root = tmp_path / "home" / "sessions"
+    async with (
+        machine(url, tmp_path / "a") as a,
+        Database.open(url) as there,
+        Database.open(tmp_path / "l.db") as local,
+    ):
+        async with await a.create("/w", session_id="s1") as journal:
+            await journal.append([started("s1", "/w"), note("first"), note("second")])
+        run(url, "UPDATE conversation_lines SET line = line || '\\012'::bytea || line WHERE seq = 2")
+        assert await texts(a, "s1") == ["second"]
+        await copy_conversations(root, there, local, clock=ManualClock())
+        assert await texts(SessionStore(root, local, clock=ManualClock()), "s1") == ["second"]
 
 
 @requirement("storage:postgres:files")

@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Collection, Iterator
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import anyio
 import psycopg
@@ -822,6 +823,70 @@ async def test_a_log_is_unsettled_until_it_is_settled_and_again_when_it_grew(wor
     assert await open_ends() == ["s1"]
 
 
+@requirement("sessions:flat")
+async def test_a_part_of_the_list_is_that_of_the_whole_and_looks_at_no_other_log(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The store that lists didn't write any of it, as if another process had."""
+    reader = SessionStore(world.folder / "sessions", world.database, clock=world.clock)
+
+    async def agrees(store: SessionStore) -> None:
+        for archived in (False, True):
+            whole = [info for info in await world.another().listed(archived=archived) if info.turns]
+            with monkeypatch.context() as patch:
+                if world.database is not None:
+                    patch.setattr(type(store._logs), "files", None)
+                parts = [await store.part(archived=archived, first=first, most=2) for first in range(0, 9, 2)]
+                spent = await store.spent_on("2026-01-01")
+            assert [info for part in parts for info in part.infos] == whole
+            assert {(part.total, part.pinned) for part in parts} == {
+                (len(whole), sum(info.pinned for info in whole))
+            }
+            assert spent == await world.another().spent_on("2026-01-01")
+
+    for number in range(6):
+        await world.session(f"s{number}", *exchange("hi", "hello"), cwd=f"/w{number % 2}")
+    await world.session("build-1", *exchange("make it", "made"))
+    await reader.part(most=1)  # looks at all logs, once for a home
+    await agrees(reader)
+    await agrees(
+        world.another()
+        if world.database is None
+        else SessionStore(world.folder / "sessions", world.database, clock=world.clock)
+    )
+
+    async with await world.store.open("s1") as journal:
+        await agrees(reader)
+        for turn in (2, 3):
+            world.clock.advance(60)
+            await journal.append(exchange("more", "yes", turn=turn))
+            await agrees(reader)
+        await journal.append([SessionFiled(pinned=True)])
+    await agrees(reader)
+    # Opened, gone on with and closed between two looks.
+    for id, event in (("s2", SessionFiled(archived=True)), ("s3", SessionFiled(project="p1"))):
+        async with await world.store.open(id) as journal:
+            await journal.append([event])
+        await agrees(reader)
+    branch = await world.store.branch("s4", 2)
+    async with await world.store.open(branch) as journal:
+        await journal.append(exchange("otherwise", "well", turn=2))
+    await agrees(reader)
+    assert {info.id for info in await reader.branches("s4")} == {"s4", branch}
+    await world.store.delete("s4")
+    await agrees(reader)
+    await world.store.redact([Words(text="hello")])
+    await agrees(reader)
+    await world.session("s9", *exchange("new", "yes"), cwd="/another")
+    await agrees(reader)
+    # What was killed never closed its log.
+    journal = await world.store.open("s5")
+    await journal.append(exchange("the last", "words", turn=2))
+    await agrees(reader)
+    await journal.aclose()
+    await agrees(reader)
+
+
 @requirement("loop:budget:day")
 async def test_what_was_spent_on_a_day_is_known_while_sessions_go_on_here_and_elsewhere(
     world: World, monkeypatch: pytest.MonkeyPatch
@@ -875,13 +940,11 @@ async def test_a_large_log_is_indexed_in_short_transactions_and_resumes_after_an
         written: list[int] = []
         write = index._write
 
-        def spy(
-            connection: Connection, logs: Logs, reading: index.LogReading, known: index.KnownLog | None
-        ) -> bool:
+        def spy(connection: Connection, logs: Logs, reading: index.LogReading, *rest: Any) -> bool:
             if len(written) == 3:
                 raise Interrupted
             written.append(sum(len(passage.text) for passage in reading.passages))
-            return write(connection, logs, reading, known)
+            return write(connection, logs, reading, *rest)
 
         monkeypatch.setattr(index, "_write", spy)
         with pytest.raises(Interrupted):

@@ -264,17 +264,23 @@ async def test_forgotten_words_are_in_no_file_of_the_server_but_its_log(server: 
 
 @requirement("storage:postgres:forget")
 @pytest.mark.parametrize(
-    "begins",
-    [("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ", "SELECT 1"), ("SELECT pg_current_xact_id()",)],
+    ("case", "begins"),
+    [
+        ("reads", ("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ", "SELECT 1")),
+        ("writes", ("SELECT pg_current_xact_id()",)),
+        ("elsewhere", ("SELECT pg_current_xact_id()",)),
+    ],
 )
 async def test_a_transaction_that_still_sees_the_words_is_told_and_the_scrub_is_made_later(
-    server: Server, alone: str, begins: Sequence[str], monkeypatch: pytest.MonkeyPatch
+    server: Server, alone: str, case: str, begins: Sequence[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("satchel.storage.postgresql._SCRUB_WAIT_S", 0.2)
-    word = f"zwergpudel{len(begins)}"  # the other case may run on this server at the same time
+    word = f"zwergpudel{case}"  # another case may run on this server at the same time
+    # A transaction in another database of the server is older than what is deleted here, too.
+    beside = server.url("public") if case == "elsewhere" else alone
     async with Memory.open(alone, embedder="none") as memory:
         id = await memory.add(f"The {word} lives in the cellar.")
-        with psycopg.connect(alone) as reader:
+        with psycopg.connect(beside) as reader:
             for begin in begins:
                 reader.execute(begin.encode())
             assert not (await memory.forget([id])).log_emptied

@@ -291,6 +291,14 @@ async def test_a_question_that_another_client_answers_is_settled_and_its_message
         await other.run_turn("Said in the browser")
         await hands.see("And that was from elsewhere.")
         assert "Said in the browser" in hands.text
+        # What another client's command did is shown; of one's own, that the model is told.
+        host = LocalHost(hands.satchel)
+        await host.command(
+            other, COMMANDS["shell"], "echo plum$((1))", show=lambda _: None, tell=lambda _: None
+        )
+        await hands.see("your command: echo plum$((1)): exit code: 0 stdout: plum1")
+        await hands.say("!echo fig$((2))")
+        await hands.see("your command: echo fig$((2)): told with your next message")
         await other.aclose()
 
 

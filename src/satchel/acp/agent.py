@@ -54,12 +54,12 @@ from satchel.acp.places import Held, SessionPlace
 from satchel.acp.updates import Translator
 from satchel.config import Mode
 from satchel.errors import NotFound, SatchelError, UsageError, UserError
-from satchel.events import BuildPosted, Event, QuestionAnswered, QuestionAsked, TurnEnd, TurnStart
+from satchel.events import BuildPosted, Event, Posted, QuestionAnswered, QuestionAsked, TurnEnd, TurnStart
 from satchel.runtime import RunningTurn
 from satchel.runtime.attaching import keep
 from satchel.runtime.broadcast import Subscription
 from satchel.runtime.build_answers import hear_line
-from satchel.runtime.commands import COMMANDS, CommandResult, find_command
+from satchel.runtime.commands import COMMANDS, CommandResult, OwnPosts, find_command
 from satchel.runtime.hosting import SharedSession
 from satchel.runtime.options import chosen_option
 from satchel.runtime.pictures import pictures_in
@@ -92,6 +92,7 @@ class _Open:
         ended: Set when the updates of a turn were sent to the client.
         asking: The questions that the client is asked, by id.
         mode: The one that the client knows of.
+        posts: Those of the client's own commands.
     """
 
     held: Held
@@ -99,6 +100,7 @@ class _Open:
     ended: dict[int, anyio.Event] = field(default_factory=dict)
     asking: dict[str, anyio.CancelScope] = field(default_factory=dict)
     mode: str = ""
+    posts: OwnPosts = field(default_factory=OwnPosts)
 
     @property
     def session(self) -> SharedSession:
@@ -380,9 +382,10 @@ class AcpAgent:
         session, translator = opened.session, Translator(cwd=opened.session.cwd)
         events: list[Event] = []
         command, rest = found
-        result = await self._place.host.command(
-            session, command, rest, show=events.append, tell=lambda _: None
-        )
+        with opened.posts.running(command):
+            result = await self._place.host.command(
+                session, command, rest, show=events.append, tell=lambda _: None
+            )
         while result.confirm is not None:
             await self._show(opened, translator, events, result)
             events.clear()
@@ -404,6 +407,7 @@ class AcpAgent:
         for event in (*events, *result.events):
             for update in translator.feed(event):
                 await self._send(opened.session.id, update)
+        opened.posts.show(result)
         text = "\n".join(line.text for line in result.lines)
         if text:
             await self._send(opened.session.id, update_agent_message_text(f"```\n{visible(text)}\n```\n"))
@@ -483,7 +487,9 @@ class AcpAgent:
         try:
             async for record in subscription:
                 event = record.event
-                own = isinstance(event, TurnStart) and event.turn in opened.own
+                own = (isinstance(event, TurnStart) and event.turn in opened.own) or (
+                    isinstance(event, Posted) and opened.posts.has(event)
+                )
                 await self._tell(opened, translator, event, own=own)
                 if session.mode != opened.mode:  # a plan was proposed or approved
                     opened.mode = session.mode

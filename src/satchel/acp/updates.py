@@ -103,7 +103,8 @@ class Translator:
 
         Args:
             event: The event.
-            own: The client that gets the updates began this turn, and knows what it said.
+            own: The client that gets the updates began this turn, or made this post by a command: it knows what was
+                said.
         """
         part = self.view.take(event)
         match part:
@@ -134,8 +135,7 @@ class Translator:
                 yield update_agent_thought_text(f"{visible(part.part)}: {visible(part.message)}\n")
             case Posted():
                 # Where the user typed a command, what came of it is shown already.
-                is_own = part.source.startswith("the user's ") and not self.is_replay
-                words = "told with your next message" if is_own else part.text
+                words = "told with your next message" if own and not self.is_replay else part.text
                 yield update_agent_message_text(f"[{visible(part.source)}] {visible(words)}\n")
             case BuildPosted():
                 yield from _build(part)

@@ -237,7 +237,10 @@ class Talk:
             await self._follow(await self._session.resume())
 
     async def _command(self, command: SlashCommand, rest: str) -> CommandResult:
-        result = await self.host.command(self._session, command, rest, show=self.view.show, tell=self.note)
+        with self.view.own.running(command):
+            result = await self.host.command(
+                self._session, command, rest, show=self.view.show, tell=self.note
+            )
         if result.confirm is not None:
             self.reader.drop_typed_ahead()
         self._print(result)
@@ -251,6 +254,7 @@ class Talk:
         return result
 
     def _print(self, result: CommandResult) -> None:
+        self.view.own.show(result)
         self.view.finish()
         for line in result.lines:
             if line.kind == "note":
@@ -346,6 +350,8 @@ class Talk:
                 if isinstance(record.event, QuestionAnswered) and self._answers is not None:
                     self._answers.withdraw(record.event)
                 if self._running is not None or self._work is not None:
+                    if isinstance(record.event, Posted):
+                        self.view.own.has(record.event)  # while its command is known to run
                     if isinstance(record.event, Posted | BuildPosted):
                         self._waiting.append(record)
                     continue

@@ -28,6 +28,7 @@ from satchel.events import (
     TurnStart,
 )
 from satchel.runtime import lines
+from satchel.runtime.commands import OwnPosts
 from satchel.runtime.recap import Exchange
 from satchel.runtime.tool_display import describe_call, describe_progress, display_of, show_observation
 from satchel.sessions.view import LastWords, Said, SessionView, ToolCall
@@ -86,6 +87,7 @@ class TurnView:
                 else PlainStream(text_out)
             )
         self._view = SessionView()
+        self.own = OwnPosts()
 
     def note(self, text: str, *styles: str, wraps: bool = False) -> None:
         """Show a line that is not part of the answer; control characters are replaced.
@@ -146,7 +148,7 @@ class TurnView:
             case MessageTakenBack():
                 self.note("A message that waited was taken back.", "dim")
             case Posted(source=source, text=text):
-                self.note(post_text(source, text), "bold", wraps=True)
+                self.note(post_text(source, text, is_own=self.own.has(part)), "bold", wraps=True)
             case Failure(part=name, message=message):
                 self.note(f"! {name}: {one_line(message, 1000)}", "red", wraps=True)
             case LastWords():

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from satchel.config.masking import masked_command as masked_command
     from satchel.config.mcp_files import ImportedServers as ImportedServers
     from satchel.config.mcp_files import add_mcp_servers as add_mcp_servers
+    from satchel.config.mcp_files import change_mcp_server as change_mcp_server
     from satchel.config.mcp_files import new_mcp_server as new_mcp_server
     from satchel.config.mcp_files import plain_values as plain_values
     from satchel.config.mcp_files import read_mcp_file as read_mcp_file

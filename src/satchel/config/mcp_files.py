@@ -236,6 +236,21 @@ def remove_mcp_server(path: Path, name: str) -> None:
             del document["mcp_servers"]
 
 
+def change_mcp_server(path: Path, server: McpServerSettings) -> None:
+    """Change what an entry of a settings file runs or connects to, and with which values; the rest of it stays. Errors
+    as in `remove_mcp_server`.
+    """
+    with editing(path) as (file, document):
+        if file is None or server.name not in file.tables.get("mcp_servers", {}):
+            raise NotFound(f"{path} has no [mcp_servers.{server.name}].")
+        entry, wanted = document["mcp_servers"][server.name], _table(server)
+        for part in ("command", "args", "env", "url", "headers"):
+            if part in wanted:
+                entry[part] = wanted[part]
+            else:
+                entry.pop(part, None)
+
+
 def _replace(path: Path, text: str, *, names: set[str]) -> None:
     """Write the file, after checking that it then contains exactly these servers."""
     try:

@@ -11,6 +11,7 @@ import re
 import shutil
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -24,7 +25,7 @@ from satchel.capabilities.cases import checks_in_words
 from satchel.clock import local_day
 from satchel.config import Mode
 from satchel.errors import NotFound, SatchelError, UsageError
-from satchel.events import Event, Notice, fields_from_json, fields_to_json
+from satchel.events import Event, Notice, Posted, fields_from_json, fields_to_json
 from satchel.runtime.attaching import names_completing
 from satchel.runtime.build_answers import hear_late
 from satchel.runtime.lines import (
@@ -72,6 +73,10 @@ if TYPE_CHECKING:
 
 _MOST_LISTED = 10
 _MOST_TOLD = 16_000
+_MOST_OWN = 50
+"""Lines of results by which a client knows its own posts."""
+USERS: Final = "the user's "
+"""What the sources of posts begin with that the user's own commands made."""
 """Characters of a command's output that the model is told."""
 _MOST_LOGGED = 4_000
 """Characters of a command's output that the session's log keeps."""
@@ -130,6 +135,35 @@ class CommandResult:
     message: str = ""
     resumes: bool = False
     leaves: bool = False
+
+
+class OwnPosts:
+    """Tells what a client's own commands posted, which it shows as their result, from what other clients did."""
+
+    def __init__(self) -> None:
+        """Nothing was done yet."""
+        self._running: list[str] = []
+        self._texts: deque[str] = deque(maxlen=_MOST_OWN)
+
+    @contextmanager
+    def running(self, command: SlashCommand) -> Iterator[None]:
+        """A command of this client runs."""
+        source = f"{USERS}{'command' if command.name == 'shell' else f'/{command.name}'}"
+        self._running.append(source)
+        try:
+            yield
+        finally:
+            self._running.remove(source)
+
+    def show(self, result: CommandResult) -> None:
+        """A result of this client's commands is shown."""
+        self._texts.extend(line.text for line in result.lines)
+
+    def has(self, post: Posted) -> bool:
+        """Whether this client did it. It may arrive before the result, or after it."""
+        if any(post.source.startswith(source) for source in self._running):
+            self._texts.append(post.text)
+        return post.source.startswith(USERS) and post.text in self._texts
 
 
 def result_to_json(result: CommandResult) -> dict[str, Any]:
@@ -530,7 +564,7 @@ async def _shell(context: CommandContext, rest: str) -> CommandResult:
     if session.path is not None:
         shown = cut_text(text, _MOST_TOLD)
         await context.satchel.post(
-            session.id, shown, source=f"the user's command: {one_line(rest, 100)}", untrusted=True
+            session.id, shown, source=f"{USERS}command: {one_line(rest, 100)}", untrusted=True
         )
     return _shown(text)
 
@@ -771,7 +805,7 @@ async def _restored(
         files = named(restored.names) or "none had to be written"
         what = f"{'Undone' if is_undo else 'Done again'}: the file changes of {turns_of(restored)} ({files})."
         # The model would take the files to be as it left them.
-        source = "the user's /undo" if is_undo else "the user's /redo"
+        source = f"{USERS}/{'undo' if is_undo else 'redo'}"
         await context.satchel.post(session.id, what, source=source)
         return _shown(notes=[what, *uncovered_notes(restored.uncovered)])
 

@@ -18,8 +18,8 @@ from satchel.clock import Clock
 from satchel.config import ProviderSettings, Settings, set_value
 from satchel.config.keys import store_key, stored_keys
 from satchel.config.plugins import plugin_providers
-from satchel.config.providers import builtin_providers
-from satchel.errors import ModelAuthError, UsageError
+from satchel.config.providers import builtin_providers, ollama_base_url
+from satchel.errors import ModelAuthError, NotFound, UsageError
 from satchel.messages import Usage
 from satchel.models import default_model
 from satchel.models.prices import known_window, priced
@@ -136,6 +136,81 @@ async def set_up_model(settings: Settings, wish: ModelWish, *, clock: Clock) -> 
     place = await anyio.to_thread.run_sync(partial(_keep, tried, provider, wish, name))
     kept = {provider.env_api_key: place} if wish.key else {}
     return replace(tried, model=name, stored={**settings.stored, **kept}), name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProviderChange:
+    """What the user changed of a provider that is set up; None leaves a part as it is.
+
+    Attributes:
+        base_url: Its address.
+        key: A new key; "" removes the kept one.
+        context_window: Text of a number; "" means that nothing is set.
+    """
+
+    base_url: str | None = None
+    key: str | None = field(default=None, repr=False)
+    context_window: str | None = None
+
+
+def changeable(settings: Settings, found: FoundModels) -> Sequence[ProviderSettings]:
+    """The providers that are set up, or were found: with a key, with an entry in the settings, or on this machine."""
+    ready = {entry.name for entry in found.ready}
+    entries = {key.split(".")[1] for key in settings.sources if key.startswith("providers.")}
+    return [
+        one
+        for one in settings.providers.values()
+        if one.kind not in ("none", "gguf")
+        and (one.name in entries | ready or (one.env_api_key and settings.secret(one.env_api_key)))
+    ]
+
+
+async def change_provider(settings: Settings, name: str, change: ProviderChange) -> None:
+    """Change a provider in the settings file. An address or a key is tried first.
+
+    Raises:
+        NotFound: There is no such provider.
+        UsageError: The address is none, or the key was given for another one.
+        ModelError: It doesn't answer, or refuses the key. Nothing was changed.
+        ConfigError, StorageUnwritable: It can't be kept.
+    """
+    before = settings.providers.get(name)
+    if before is None or before.kind in ("none", "gguf"):
+        raise NotFound(f"There is no provider {name[:80]!r}.")
+    provider = before
+    if change.base_url is not None:
+        address = change.base_url.strip()
+        address = ollama_base_url(address) if before.kind == "ollama" else _with_scheme(address)
+        if not address.startswith(("http://", "https://")) or not urlsplit(address).hostname:
+            raise UsageError("The address must begin with http:// or https://.")
+        provider = replace(before, base_url=address)
+    if change.key and not provider.env_api_key:
+        provider = replace(provider, env_api_key=own_key(provider))
+    variable = provider.env_api_key
+    if (
+        urlsplit(provider.base_url).netloc != urlsplit(before.base_url).netloc
+        and change.key is None
+        and variable
+        and settings.secret(variable)
+    ):
+        raise UsageError("The key was given for the address before. Give the one of the new address as well.")
+    secrets = {key: value for key, value in settings.secrets.items() if change.key is None or key != variable}
+    secrets |= {variable: change.key} if change.key else {}
+    if provider != before or change.key:
+        tried = replace(settings, secrets=secrets, providers={**settings.providers, name: provider})
+        provider = (await probe_endpoint(provider, tried)).provider
+
+    def keep() -> None:
+        path = settings.config_path
+        if change.context_window is not None:
+            set_value(path, f"providers.{name}.context_window", change.context_window.strip() or None)
+        if change.key is not None and variable:
+            store_key(settings.home, variable, change.key or None)
+        for part in ("base_url", "env_api_key"):
+            if (value := getattr(provider, part)) != getattr(before, part):
+                set_value(path, f"providers.{name}.{part}", value)
+
+    await anyio.to_thread.run_sync(keep)
 
 
 def _provider_of(settings: Settings, wish: ModelWish) -> ProviderSettings:

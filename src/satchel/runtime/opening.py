@@ -100,7 +100,14 @@ class SessionOpener:
             clock=parts.clock,
         )
         clients: set[Client] = set()
-        questions = Questions(log, clients=clients)
+        questions = Questions(
+            log,
+            clients=clients,
+            # Whoever can write to the database, and so to a log, gives no call a permission that the user didn't.
+            sealed=lambda text: (
+                "" if options.ephemeral else home.hasher.key_for(f"consent in {log.id}: {text}").hex()
+            ),
+        )
         gate = gate_for(
             settings,
             mode=mode,

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterable, Mapping, Sequence
+import json
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import count
-from typing import Protocol
+from typing import Any, Protocol
 
 import anyio
 
@@ -43,12 +44,22 @@ class Questions:
         by_itself: The running turn began by itself, so a client that comes back is asked, too.
     """
 
-    def __init__(self, log: SessionLog, *, clients: Collection[AskedClient]) -> None:
-        """There are no questions yet; see `restore`. `clients` are those of the session, at any time."""
+    def __init__(
+        self, log: SessionLog, *, clients: Collection[AskedClient], sealed: Callable[[str], str]
+    ) -> None:
+        """There are no questions yet; see `restore`.
+
+        Args:
+            log: Where they are recorded.
+            clients: Those of the session, at any time.
+            sealed: Gives the proof that somebody with the home's key wrote a text. A consent in the log counts only
+                with one: where the log is on a server, others can write to it.
+        """
         self.open: dict[str, QuestionAsked] = {}
         self.by_itself = False
         self._log = log
         self._clients = clients
+        self._sealed = sealed
         # Two calls may ask at once, so the log's length alone does not make an id unique.
         first_seq = log.journal.last_seq
         self._ids = (f"ask_{first_seq}_{number}" for number in count(1))
@@ -89,28 +100,26 @@ class Questions:
     async def approve(self, requests: Sequence[ApprovalRequest]) -> Sequence[Approval] | None:
         """Ask whether calls may run; see `satchel.tools.Approver`. Returns None if nobody can be asked."""
         id = _permission_id(requests)
+        calls = tuple(
+            AskedCall(
+                call_id=request.call.call_id,
+                tool=request.call.spec.name,
+                input=request.call.input,
+                key=request.call.spec.pattern_key,
+                rules=request.rules,
+                reason=request.reason,
+            )
+            for request in requests
+        )
         answer = self._answers.get(id)
+        if answer is not None and answer.seal != self._seal(answer, calls):
+            answer = None
+            del self._answers[id]
         if answer is None:
             if not self.has_audience():
                 return None
-            answer = await self._ask(
-                QuestionAsked(
-                    id=id,
-                    turn=self._log.conversation.turns,
-                    kind="permission",
-                    calls=tuple(
-                        AskedCall(
-                            call_id=request.call.call_id,
-                            tool=request.call.spec.name,
-                            input=request.call.input,
-                            key=request.call.spec.pattern_key,
-                            rules=request.rules,
-                            reason=request.reason,
-                        )
-                        for request in requests
-                    ),
-                )
-            )
+            turn = self._log.conversation.turns
+            answer = await self._ask(QuestionAsked(id=id, turn=turn, kind="permission", calls=calls))
         given = {consent.call_id: consent for consent in answer.consents}
         refused = CallConsent(call_id="", consent="no")
         consents = [given.get(request.call.call_id, refused) for request in requests]
@@ -130,7 +139,8 @@ class Questions:
 
     async def _ask(self, question: QuestionAsked) -> QuestionAnswered:
         arrived = self._arrived[question.id] = anyio.Event()
-        if question.id not in self.open:  # after a restart, the question is already in the log
+        known = self.open.get(question.id)  # after a restart, the question is already in the log
+        if known is None or _shown(known.calls) != _shown(question.calls):
             await self._log.record(question)
             self.open[question.id] = question
         try:
@@ -139,6 +149,12 @@ class Questions:
             self.open.pop(question.id, None)
             self._arrived.pop(question.id, None)
         return self._answers[question.id]
+
+    def _seal(self, answer: QuestionAnswered, calls: Sequence[AskedCall]) -> str:
+        if not answer.consents:
+            return ""
+        consents = [(consent.call_id, consent.consent) for consent in answer.consents]
+        return self._sealed(json.dumps([answer.id, _shown(calls), consents], sort_keys=True))
 
     async def answer(
         self,
@@ -168,6 +184,7 @@ class Questions:
         if not all(isinstance(part, str) for part in (words, by, "" if text is None else text)):
             raise UsageError("An answer, its reason and the name of a client are texts.")
         answer = _fitting(question, text=text, consent=consent, words=words, by=by)
+        answer = replace(answer, seal=self._seal(answer, question.calls))
         self._answering.add(id)
         try:
             is_hidden = question.is_secret and answer.text is not None
@@ -179,6 +196,11 @@ class Questions:
         self.open.pop(id, None)
         if id in self._arrived:
             self._arrived[id].set()
+
+
+def _shown(calls: Sequence[AskedCall]) -> list[tuple[str, str, Mapping[str, Any]]]:
+    """What the user agrees to."""
+    return [(call.call_id, call.tool, call.input) for call in calls]
 
 
 def _permission_id(requests: Sequence[ApprovalRequest]) -> str:

@@ -12,12 +12,14 @@ from pathlib import Path
 from typing import Any, Final
 
 import anyio
+import anyio.to_thread
 
 from satchel.clock import Clock, SystemClock
 from satchel.config import (
     McpServerSettings,
     Settings,
     add_mcp_servers,
+    change_mcp_server,
     mask_address,
     masked_command,
     plain_values,
@@ -240,6 +242,38 @@ def add_server(
         store_values(settings.home, values)
 
 
+async def change_server(
+    settings: Settings, server: McpServerSettings, *, values: Mapping[str, str] = {}
+) -> LoggedOut | None:
+    """Change a server of the user's own settings. `values` are what `kept_apart` took out of it. Values that nothing
+    refers to any more are removed, and so is the login at another address.
+
+    Raises:
+        NotFound: There is no such server.
+        ConfigError: It is defined elsewhere, or the file is invalid; it is unchanged.
+        StorageError: A file can't be written.
+    """
+    before = _entry(settings, server.name)
+    _check_own(settings, server.name)
+    logged_out = None
+    if before.url != server.url:
+        with suppress(ConfigError):  # as in `remove_server`
+            logged_out = await _log_out(settings.home, filled_in(before, settings.secret))
+    own = _own_values(settings, before)
+    await anyio.to_thread.run_sync(change_mcp_server, settings.config_path, server)
+    texts = (*server.env.values(), *server.headers.values(), f"${{{server.oauth_env_client_secret}}}")
+    gone = {name for name in own if not any(f"${{{name}}}" in text for text in texts)}
+    if gone or values:
+        await anyio.to_thread.run_sync(store_values, settings.home, {**dict.fromkeys(gone), **values})
+    return logged_out
+
+
+def _check_own(settings: Settings, name: str) -> None:
+    file = _file_of(settings, name)
+    if file != str(settings.config_path):
+        raise ConfigError(f"{name} is defined by {file}. Change it there.")
+
+
 def switch_server(settings: Settings, name: str, *, enabled: bool) -> None:
     """Switch a server of the user's own settings on or off.
 
@@ -248,9 +282,7 @@ def switch_server(settings: Settings, name: str, *, enabled: bool) -> None:
         ConfigError: It is defined elsewhere, or the file is invalid.
     """
     _entry(settings, name)
-    file = _file_of(settings, name)
-    if file != str(settings.config_path):
-        raise ConfigError(f"{name} is defined by {file}. Change it there.")
+    _check_own(settings, name)
     set_value(settings.config_path, f"mcp_servers.{name}.enabled", None if enabled else False)
 
 

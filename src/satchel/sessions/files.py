@@ -6,11 +6,11 @@ import contextlib
 import os
 import shutil
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, select
 
 from satchel.clock import Clock
 from satchel.config.home import replacing, sync_folder
@@ -37,15 +37,20 @@ from satchel.sessions.log import (
     read_log,
     read_records,
 )
-from satchel.sessions.logs import LogFile, Logs, Rewriting, name_of
+from satchel.sessions.logs import LogChanges, LogFile, Logs, Rewriting, name_of
 from satchel.sessions.places import session_id_of
 from satchel.sessions.rewriting import locked_log, rewriting_path
+from satchel.sessions.tables import session_folder, session_log
 
 _SMALL_LOG = 1_000_000
 """Reading a log of up to this many bytes is short work: about 15 ms."""
 _MOST_OFFSETS = 256
 """The number of logs for which positions of records are kept."""
 _BUFFER = 1 << 20
+_LOCKS = ".locks"
+_UNREAD = ".unread"
+"""Has a file for each session that was opened since the index has all of its log, with the log's place. An append to a
+log changes no folder, so nothing else tells which of many were appended to. It is removed under the writer's lock."""
 
 
 class FileLogs(Logs):
@@ -79,6 +84,74 @@ class FileLogs(Logs):
     def file(self, path: Path) -> LogFile | None:
         """See `Logs.file`."""
         return stat_log(self.root, path)
+
+    def changes(self, connection: Connection) -> LogChanges:
+        """See `Logs.changes`. Whatever replaces, adds or removes a log changes its folder."""
+        noted = {row.name: row.mtime_ns for row in connection.execute(select(session_folder))}
+        is_first = noted.pop("", None) is None
+        folders = {
+            entry.name: entry.stat().st_mtime_ns
+            for entry in _entries(self.root)
+            if entry.name not in (_LOCKS, _UNREAD) and entry.is_dir()
+        }
+        changed = {
+            name: folders.get(name, 0)
+            for name in folders.keys() | noted
+            if folders.get(name) != noted.get(name)
+        }
+        places = set() if is_first else {self.root / place for place in self._unread().values()}
+        for folder in () if is_first else changed:
+            beginning = name_of(self.root, self.root / folder / "_")[:-1]
+            known = {
+                row.name: row.inode
+                for row in connection.execute(
+                    select(session_log.c.name, session_log.c.inode).where(
+                        session_log.c.name.startswith(beginning, autoescape=True)
+                    )
+                )
+            }
+            for entry in _entries(self.root / folder):
+                path = Path(entry.path)
+                if (
+                    entry.name.endswith(".jsonl")
+                    and known.pop(name_of(self.root, path), None) != entry.inode()
+                ):
+                    places.add(path)
+            places |= {self.root / name for name in known}
+        files = {name_of(self.root, path): stat_log(self.root, path) for path in places}
+        return LogChanges(files, changed, is_first)
+
+    def indexed(self, files: Collection[LogFile]) -> None:
+        """See `Logs.indexed`. What somebody has open stays noted."""
+        states = {file.name: file for file in files}
+        for session_id, place in self._unread().items():
+            with contextlib.suppress(OSError):  # the next one notes it
+                if (lock := FileLock.take(self._lock_path(session_id), removes=True)) is None:
+                    continue
+                try:
+                    there = stat_log(self.root, self.root / place)
+                    if there is None or there == states.get(there.name):
+                        (self.root / _UNREAD / session_id).unlink(missing_ok=True)
+                finally:
+                    lock.release()
+
+    def _unread(self) -> dict[str, str]:
+        """The places of the logs that were opened, by session."""
+        found: dict[str, str] = {}
+        for entry in _entries(self.root / _UNREAD):
+            with contextlib.suppress(OSError, UnicodeDecodeError):
+                found[entry.name] = Path(entry.path).read_text("utf-8")
+        return found
+
+    def _note_unread(self, path: Path, session_id: str) -> None:
+        """Note that a log that is held may grow from now on."""
+        mark = self.root / _UNREAD / session_id
+        try:
+            make_folder(mark.parent)
+            with contextlib.suppress(FileExistsError), mark.open("x", encoding="utf-8") as file:
+                file.write(str(path.relative_to(self.root)))
+        except OSError as error:
+            raise unwritable(mark, error) from error
 
     def is_same(self, connection: Connection, file: LogFile) -> bool:
         """See `Logs.is_same`."""
@@ -116,6 +189,7 @@ class FileLogs(Logs):
         self, path: Path, session_id: str, hold: Hold, *, cwd: str, closed: Callable[[], object]
     ) -> FileJournal:
         """See `Logs.begin`."""
+        self._note_unread(path, session_id)
         log = Log(session_id=session_id, path=path)
         return self._journal(log, hold, cwd=cwd, is_new=True, closed=closed)
 
@@ -131,6 +205,7 @@ class FileLogs(Logs):
     ) -> FileJournal:
         """See `Logs.resume`. What it costs is in the index."""
         del costs
+        self._note_unread(path, session_id)
         log = read_log(path, session_id, offsets=self._offsets_of(path), visit=visit)
         if log.is_torn:  # Nothing may be appended to a torn last line.
             try:
@@ -215,13 +290,13 @@ class FileLogs(Logs):
         Only old ones go, because a session whose lock is held for this moment can't be opened by another process.
         """
         with contextlib.suppress(FileNotFoundError):
-            for path in (self.root / ".locks").iterdir():
+            for path in (self.root / _LOCKS).iterdir():
                 if path.lstat().st_mtime < before_s and writer_of(path) is None:
                     with contextlib.suppress(StorageError):
                         writer_lock(path, session_id=path.name).release()
 
     def _lock_path(self, session_id: str) -> Path:
-        return self.root / ".locks" / session_id
+        return self.root / _LOCKS / session_id
 
     def _offsets_of(self, path: Path) -> Offsets:
         """The known positions in a log, shared by all readers and the writer in this process."""

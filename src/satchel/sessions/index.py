@@ -10,10 +10,10 @@ import contextlib
 import os
 import re
 import unicodedata
-from collections.abc import Awaitable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 import anyio
 import anyio.to_thread
@@ -22,10 +22,30 @@ from sqlalchemy import Connection, delete, func, insert, select, text, update
 from satchel.errors import StorageError, StorageLocked
 from satchel.plain import storable
 from satchel.sessions.branches import folded
-from satchel.sessions.logs import LogFile, Logs, name_of
+from satchel.sessions.listing import (
+    ConversationPart,
+    InfoOf,
+    entries_of,
+    entry_of,
+    members,
+    part,
+    part_of,
+    relist,
+    relist_all,
+    spent_since,
+)
+from satchel.sessions.logs import LogChanges, LogFile, Logs, name_of, path_of
 from satchel.sessions.summary import LogPassage, SessionInfo, Summary, passages_of, plain_line
-from satchel.sessions.tables import session_log, session_passage, session_settled
+from satchel.sessions.tables import (
+    session_entry,
+    session_folder,
+    session_log,
+    session_passage,
+    session_settled,
+)
 from satchel.storage import Database
+
+T = TypeVar("T")
 
 _SLICE_CHARS = 250_000
 """The text that one transaction adds or removes. It keeps the database's only writer busy for about 10 ms, and turns
@@ -156,6 +176,8 @@ class SessionIndex:
         self._latest: dict[str, tuple[KnownLog, SessionInfo | None]] = {}
         self._listed: _Listed | None = None
         self._has_stored = False
+        # What was read of logs for which the stored index is behind, by a budget that stores nothing.
+        self._ahead: dict[str, KnownLog] = {}
 
     async def sessions(self) -> list[SessionInfo]:
         """All sessions, the one that was active last first."""
@@ -165,16 +187,98 @@ class SessionIndex:
         """The same, each with its branches as one entry; see `folded`."""
         return list((await self._list()).conversations)
 
+    async def part(self, *, archived: bool, first: int, most: int) -> ConversationPart:
+        """Entries of the list of conversations or of the archive, from the place `first` on. Only these are read."""
+        found = await self._from_rows(
+            lambda connection: part(connection, self._shown, archived=archived, first=first, most=most)
+        )
+        return found or part_of(await self.conversations(), archived=archived, first=first, most=most)
+
+    async def family(self, of: SessionInfo) -> list[SessionInfo]:
+        """The sessions of the same conversation and project."""
+        found = await self._from_rows(lambda connection: members(connection, [entry_of(of)], self._shown))
+        return [
+            info
+            for info in (await self.sessions() if found is None else found)
+            if entry_of(info) == entry_of(of)
+        ]
+
+    async def _from_rows(self, read: Callable[[Connection], T]) -> T | None:
+        """Bring the index up to date and read it; None if there is none."""
+        database = self._database
+        if database is None:
+            return None
+        try:
+            async with self._refreshing:
+                changes = await database.read(self._logs.changes)
+                if changes.is_first:
+                    files = await anyio.to_thread.run_sync(self._logs.files, limiter=self._limiter)
+                    here: Mapping[str, LogFile | None] = {file.name: file for file in files}
+                    before, _ = await self._stored()
+                else:
+                    here, before = changes.files, await self._rows(changes.files)
+                if here:
+                    after, is_indexed = await self._bring(here, before, True)
+                    if not is_indexed or len(after) < sum(file is not None for file in here.values()):
+                        return None
+                    await anyio.to_thread.run_sync(
+                        self._logs.indexed, [known.file for known in after], limiter=self._limiter
+                    )
+                if changes.is_first or changes.folders:
+                    await database.write(lambda connection: _note(connection, changes, self._shown))
+            return await database.read(read)
+        except (StorageError, ValueError, TypeError):
+            return None
+
+    async def _rows(self, names: Collection[str]) -> dict[str, KnownLog]:
+        """What the index holds of some logs."""
+        assert self._database is not None
+        query = select(session_log).where(session_log.c.name.in_(names))
+        rows = await self._database.read(lambda connection: connection.execute(query).all()) if names else ()
+        return {row.name: self._known(row) for row in rows}
+
+    def _shown(self, row: Any) -> SessionInfo | None:
+        return self._info(self._known(row))
+
     async def spent_on(self, day: str) -> float:
         """What all sessions spent on a local day, in US dollars. Nothing is stored: a budget asks before each call of a
         model, and must not wait for others that write to the database.
         """
+        if (found := await self._spent_of_rows(day)) is not None:
+            return found
         listed = await self._look()
         if day not in listed.spent:
-            listed.spent[day] = sum(
-                row.usage.cost_usd or 0.0 for info in listed.infos for row in info.spent if row.day == day
-            )
+            listed.spent[day] = _spent(listed.infos, day)
         return listed.spent[day]
+
+    async def _spent_of_rows(self, day: str) -> float | None:
+        if self._database is None:
+            return None
+        try:
+            changes, infos = await self._database.read(
+                lambda connection: (
+                    self._logs.changes(connection),
+                    spent_since(connection, self._shown, day),
+                )
+            )
+            stored = await self._rows(changes.files)
+        except (StorageError, ValueError, TypeError):
+            return None
+        if changes.is_first:
+            return None
+        ahead: dict[str, KnownLog] = {}
+        for name, file in changes.files.items():
+            known = self._ahead.get(name) or stored.get(name)
+            if file is not None and (known is None or not known.is_current(file)):
+                reading = await anyio.to_thread.run_sync(
+                    read_on, self._logs, file, known, limiter=self._limiter
+                )
+                known = reading.known if reading is not None else None
+            if file is not None and known is not None:
+                ahead[name] = known
+        self._ahead = ahead
+        infos = [info for info in infos if name_of(self._logs.root, info.path) not in changes.files]
+        return _spent([*infos, *filter(None, map(self._info, ahead.values()))], day)
 
     async def _list(self) -> _Listed:
         if not self._has_stored:
@@ -245,6 +349,7 @@ class SessionIndex:
         for name in gone:
             self._parsed.pop(name, None)
             self._latest.pop(name, None)
+            self._ahead.pop(name, None)
         self._listed = None
         if self._database is None:
             return
@@ -328,24 +433,27 @@ class SessionIndex:
         # One refresh at a time, so that a second one finds the work done.
         async with self._refreshing:
             files = await anyio.to_thread.run_sync(self._logs.files, limiter=self._limiter)
-            before, is_indexed = await self._stored()
-            here = {file.name: file for file in files}
-            stale = [
-                name
-                for name, known in before.items()
-                if (file := here.get(name)) is None
-                or not (known.is_current(file) or known.continues_in(file))
-            ]
-            if is_indexed and stale:
-                is_indexed = await self._succeeds(self._remove(stale))
-            after: list[KnownLog] = []
-            for file in files:
-                known = before.get(file.name) if file.name not in stale else None
-                if known is None or not known.is_current(file):
-                    known, is_indexed = await self._index(file, known, stores=is_indexed)
-                if known is not None:
-                    after.append(known)
-            return after, is_indexed
+            return await self._bring({file.name: file for file in files}, *await self._stored())
+
+    async def _bring(
+        self, here: Mapping[str, LogFile | None], before: Mapping[str, KnownLog], is_indexed: bool
+    ) -> tuple[list[KnownLog], bool]:
+        """Read what has changed in these logs since `before`. Also returns whether the index has all of it."""
+        stale = {
+            name
+            for name, known in before.items()
+            if (file := here.get(name)) is None or not (known.is_current(file) or known.continues_in(file))
+        }
+        if is_indexed and stale:
+            is_indexed = await self._succeeds(self._remove(sorted(stale)))
+        after: list[KnownLog] = []
+        for file in filter(None, here.values()):
+            known = before.get(file.name) if file.name not in stale else None
+            if known is None or not known.is_current(file):
+                known, is_indexed = await self._index(file, known, stores=is_indexed)
+            if known is not None:
+                after.append(known)
+        return after, is_indexed
 
     async def _index(
         self, file: LogFile, known: KnownLog | None, *, stores: bool
@@ -382,7 +490,9 @@ class SessionIndex:
     async def _store(self, reading: LogReading, known: KnownLog | None) -> bool:
         """Store a slice that continues `known`. Returns False if another process is indexing the same log."""
         assert self._database is not None
-        return await self._database.write(lambda connection: _write(connection, self._logs, reading, known))
+        return await self._database.write(
+            lambda connection: _write(connection, self._logs, reading, known, self._shown)
+        )
 
     async def _remove(self, names: Sequence[str]) -> bool:
         """Remove logs from the index, in many short transactions. Their rows in `session_log` go last, so that the next
@@ -399,8 +509,7 @@ class SessionIndex:
             pages = -_MERGE_PAGES
             while await write(lambda connection: _merge(connection, pages)):  # noqa: B023 - run at once
                 pages = _MERGE_PAGES
-        rows = delete(session_log).where(session_log.c.name.in_(names))
-        await write(lambda connection: connection.execute(rows))
+        await write(lambda connection: _delete_rows(connection, names, self._shown))
         return True
 
     async def _stored(self) -> tuple[dict[str, KnownLog], bool]:
@@ -430,21 +539,33 @@ class SessionIndex:
         return known
 
     def _read(self, row: Any) -> KnownLog:
-        path = self._logs.root / row.name
+        path = path_of(self._logs.root, row.name)
         file = LogFile(row.name, path, row.session_id, row.inode, row.mtime_ns, row.size)
         return KnownLog(file, row.offset, row.lines, Summary.from_json(row.summary))
 
 
-def _write(connection: Connection, logs: Logs, reading: LogReading, known: KnownLog | None) -> bool:
+def _spent(infos: Iterable[SessionInfo], day: str) -> float:
+    return sum(row.usage.cost_usd or 0.0 for info in infos for row in info.spent if row.day == day)
+
+
+def _write(
+    connection: Connection, logs: Logs, reading: LogReading, known: KnownLog | None, info_of: InfoOf
+) -> bool:
     """Store a slice that continues `known`, unless the log or its row has changed since it was read."""
     new = reading.known
     row = connection.execute(
-        select(session_log.c.inode, session_log.c.offset).where(session_log.c.name == new.file.name)
+        select(session_log.c.inode, session_log.c.offset, session_log.c.entry).where(
+            session_log.c.name == new.file.name
+        )
     ).first()
-    if (None if row is None else tuple(row)) != (None if known is None else (known.file.inode, known.offset)):
+    if (None if row is None else tuple(row[:2])) != (
+        None if known is None else (known.file.inode, known.offset)
+    ):
         return False  # Another process has indexed this slice.
     if not logs.is_same(connection, new.file):
         return False  # The log was rewritten to forget words, and this slice may contain them.
+    info = new.summary.info(new.file.session_id, new.file.path)
+    entry = entry_of(info) if info is not None else ""
     connection.execute(delete(session_log).where(session_log.c.name == new.file.name))
     connection.execute(
         insert(session_log).values(
@@ -456,8 +577,10 @@ def _write(connection: Connection, logs: Logs, reading: LogReading, known: Known
             offset=new.offset,
             lines=new.lines,
             summary=new.summary.to_json(),
+            entry=entry,
         )
     )
+    relist(connection, {entry, row.entry if row is not None else ""} - {""}, info_of)
     if reading.passages:
         is_file = _is_file(connection)
         connection.execute(
@@ -497,6 +620,25 @@ def _delete_slice(connection: Connection, names: Sequence[str]) -> int:
     return len(ids)
 
 
+def _delete_rows(connection: Connection, names: Sequence[str], info_of: InfoOf) -> None:
+    """Delete what is known of logs. Their folders are looked through again: some of the logs may still be there."""
+    entries = entries_of(connection, names)
+    connection.execute(delete(session_log).where(session_log.c.name.in_(names)))
+    folders = {name.partition("/")[0] for name in names}
+    connection.execute(delete(session_folder).where(session_folder.c.name.in_(folders)))
+    relist(connection, entries, info_of)
+
+
+def _note(connection: Connection, changes: LogChanges, info_of: InfoOf) -> None:
+    """Note that the index has what had changed."""
+    connection.execute(delete(session_folder).where(session_folder.c.name.in_(["", *changes.folders])))
+    noted = {"": 1, **changes.folders}
+    rows = [{"name": name, "mtime_ns": mtime_ns} for name, mtime_ns in noted.items() if mtime_ns]
+    connection.execute(insert(session_folder), rows)
+    if changes.is_first:
+        relist_all(connection, info_of)
+
+
 def _merge(connection: Connection, pages: int) -> bool:
     """One step of merging the segments of the full-text index. Returns whether there may be more to merge."""
     if not _is_file(connection):
@@ -511,7 +653,7 @@ def _merge(connection: Connection, pages: int) -> bool:
 
 def clear_index(connection: Connection) -> None:
     """Remove all that the index knows, and what was settled: the logs are elsewhere now."""
-    for table in (session_log, session_passage, session_settled):
+    for table in (session_log, session_passage, session_settled, session_entry, session_folder):
         connection.execute(delete(table))
     _replace_index(connection)
 
@@ -520,6 +662,8 @@ def _replace_index(connection: Connection) -> None:
     """Replace the whole index by an empty one, as the migration `0002_sessions` made it. The next refresh fills it."""
     if not _is_file(connection):
         return  # What failed there is the connection.
+    for table in (session_entry, session_folder):
+        connection.execute(delete(table))
     for statement in (
         "DROP TRIGGER IF EXISTS session_passage_insert",
         "DROP TRIGGER IF EXISTS session_passage_delete",

@@ -67,7 +67,8 @@ def make_folder(folder: Path) -> None:
 def writer_lock(path: Path, *, session_id: str) -> FileLock:
     """Lock a session for the process that writes it. It blocks for at most `_GOING_S`, and only while the one that
     wrote it has just died: a process that is killed while it starts a program shares its locks with the new process for
-    the few milliseconds until that executes the program.
+    the few milliseconds until that executes the program. Or while a list notes that it has read the log, which takes
+    less.
 
     Raises:
         SessionInUse: Another journal holds it; the message names its process.
@@ -83,7 +84,7 @@ def writer_lock(path: Path, *, session_id: str) -> FileLock:
         if lock is not None:
             return lock
         pid = held(path)
-        is_going = pid is None or (pid.isdecimal() and has_ended(int(pid)))
+        is_going = not pid or (pid.isdecimal() and has_ended(int(pid)))
         if time.monotonic() > give_up_s or not is_going:
             raise _in_use(session_id, pid or "")
         time.sleep(_GOING_S / 100)

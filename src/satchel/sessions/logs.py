@@ -10,10 +10,12 @@ from typing import Protocol
 
 from sqlalchemy import Connection
 
+from satchel.errors import StorageCorrupt
 from satchel.events import Record
 from satchel.sessions.compressing import Replaced
 from satchel.sessions.journal import Hold, Journal
 from satchel.sessions.log import LogLine
+from satchel.sessions.places import session_id_of
 from satchel.sessions.rewriting import rewrite_file
 
 
@@ -35,6 +37,21 @@ class LogFile:
     size: int
 
 
+@dataclass(frozen=True, slots=True)
+class LogChanges:
+    """What may have changed since the index was brought up to date.
+
+    Attributes:
+        files: The states of these logs, by name; None for one that is gone. Others are as the index knows them.
+        folders: The states of folders to be noted once the index has these logs.
+        is_first: Nothing was noted yet: all logs have to be looked at.
+    """
+
+    files: Mapping[str, LogFile | None]
+    folders: Mapping[str, int]
+    is_first: bool
+
+
 class Rewriting(Protocol):
     """Makes the new lines of a log. It may be called again from the start."""
 
@@ -51,6 +68,18 @@ class Rewriting(Protocol):
 def name_of(root: Path, path: Path) -> str:
     """The key of a log in the index: its place below the sessions folder, in ASCII."""
     return str(path.relative_to(root)).encode("ascii", "backslashreplace").decode()
+
+
+def path_of(root: Path, name: str) -> Path:
+    """The path of the log with this key.
+
+    Raises:
+        StorageCorrupt: It is none below the sessions folder: somebody else wrote it into the database.
+    """
+    path = root / name
+    if path.parent.parent != root or path.parent.name == ".." or session_id_of(path) is None:
+        raise StorageCorrupt(f"The database names a conversation {name!r} that can't be in a home.")
+    return path
 
 
 class Logs(ABC):
@@ -81,6 +110,15 @@ class Logs(ABC):
     @abstractmethod
     def file(self, path: Path) -> LogFile | None:
         """The state of one; None if it was removed."""
+
+    @abstractmethod
+    def changes(self, connection: Connection) -> LogChanges:
+        """What may have changed, asked on a reading thread of the database with the index. It takes no longer where
+        there are more logs, unless some were added or replaced.
+        """
+
+    def indexed(self, files: Collection[LogFile]) -> None:  # noqa: B027 - rows are compared with rows
+        """Note that the index has what these logs hold in these states."""
 
     @abstractmethod
     def is_same(self, connection: Connection, file: LogFile) -> bool:

@@ -26,6 +26,7 @@ from sqlalchemy import (
     bindparam,
     delete,
     insert,
+    or_,
     select,
     text,
     update,
@@ -48,7 +49,7 @@ from satchel.processes import has_ended, machine_name
 from satchel.sessions.files import FileLogs
 from satchel.sessions.journal import Hold, Journal, Lanes, OnForgotten, is_empty, make_folder, unwritable
 from satchel.sessions.log import PAGE_BYTES, LogLine, Pace, decode_line, encode_records, log_of, raw_lines
-from satchel.sessions.logs import LogFile, Logs, Rewriting, name_of
+from satchel.sessions.logs import LogChanges, LogFile, Logs, Rewriting, name_of, path_of
 from satchel.sessions.places import beside, session_id_of
 from satchel.sessions.rewriting import rewriting_path, words_taken
 from satchel.sessions.row_files import (
@@ -70,6 +71,8 @@ from satchel.sessions.tables import (
     conversation_files,
     conversation_lines,
     conversations,
+    session_folder,
+    session_log,
 )
 from satchel.storage import Database, Prepared
 
@@ -93,6 +96,22 @@ _KEPT, _OFFERED, _ASKED, _BUSY = range(4)
 
 _HEADS = select(conversations)
 _HEAD = Prepared(_HEADS.where(conversations.c.session_id == bindparam("session")))
+_BEHIND = (
+    select(conversations)
+    .outerjoin(session_log, session_log.c.name == conversations.c.name)
+    .where(
+        or_(
+            session_log.c.name.is_(None),
+            session_log.c.inode != conversations.c.generation,
+            session_log.c.size != conversations.c.last_seq,
+        )
+    )
+)
+_GONE = (
+    select(session_log.c.name)
+    .outerjoin(conversations, session_log.c.name == conversations.c.name)
+    .where(conversations.c.name.is_(None))
+)
 _WRITTEN = Prepared(
     select(
         *(conversations.c[name] for name in ("session_id", "generation", "last_seq", "writer")),
@@ -252,12 +271,22 @@ class RowLogs(Logs):
         return sorted(files, key=lambda file: file.path.name, reverse=True)
 
     def _file(self, row: Any) -> LogFile:
-        return LogFile(row.name, self.root / row.name, row.session_id, row.generation, 0, row.last_seq)
+        path = path_of(self.root, row.name)
+        return LogFile(row.name, path, row.session_id, row.generation, 0, row.last_seq)
 
     def file(self, path: Path) -> LogFile | None:
         """See `Logs.file`."""
         row = self.database.read_blocking(lambda connection: _head(connection, _id(path)))
         return None if row is None else self._file(row)
+
+    def changes(self, connection: Connection) -> LogChanges:
+        """See `Logs.changes`. The server compares."""
+        is_first = connection.execute(select(session_folder)).first() is None
+        if is_first:
+            return LogChanges({}, {}, is_first)
+        gone: dict[str, LogFile | None] = {row.name: None for row in connection.execute(_GONE)}
+        behind = {row.name: self._file(row) for row in connection.execute(_BEHIND)}
+        return LogChanges({**gone, **behind}, {}, is_first)
 
     def is_same(self, connection: Connection, file: LogFile) -> bool:
         """See `Logs.is_same`."""
@@ -291,7 +320,8 @@ class RowLogs(Logs):
             for seq, line in page:
                 if seq > most:
                     return
-                yield int(seq), bytes(line) + b"\n"
+                # A line of a file is one of the server, whatever somebody else wrote there: JSON escapes newlines.
+                yield int(seq), bytes(line).replace(b"\n", b" ") + b"\n"
             if len(page) < _PAGE:
                 return
             after = page[-1][0]
@@ -818,7 +848,7 @@ class RowLogs(Logs):
         """
         files = self.files()
         for file in files:
-            path = root / file.name
+            path = path_of(root, file.name)
             make_folder(path.parent)
             try:
                 if path.exists() and not self._begins_like(path):

@@ -28,6 +28,7 @@ from satchel.sessions.files import FileLogs
 from satchel.sessions.inbox import Inbox
 from satchel.sessions.index import SearchHit, SessionIndex
 from satchel.sessions.journal import Hold, Journal, Lanes, unwritable
+from satchel.sessions.listing import ConversationPart
 from satchel.sessions.log import Log, is_compressed, log_of
 from satchel.sessions.logs import LogFile, Logs, name_of
 from satchel.sessions.places import FORBIDDEN_IN_IDS, bucket_name, log_name, session_id_of
@@ -296,17 +297,18 @@ class SessionStore:
         ]
         return sorted(infos, key=lambda info: not info.pinned)
 
+    async def part(self, *, archived: bool = False, first: int = 0, most: int) -> ConversationPart:
+        """The entries from the place `first` on of what `listed` returns, but for those in which nothing was said. It
+        takes no longer where there are more of them.
+        """
+        return await self._index.part(archived=archived, first=first, most=most)
+
     async def branches(self, of: SessionInfo | str) -> Sequence[SessionInfo]:
         """All branches of the conversation of a session that are in its project, with itself, the oldest first. Errors
         as in `load`.
         """
         wanted = await self.info(of) if isinstance(of, str) else of
-        others = [
-            info
-            for info in await self._index.sessions()
-            if (info.conversation, info.project) == (wanted.conversation, wanted.project)
-            and info.id != wanted.id
-        ]
+        others = [info for info in await self._index.family(wanted) if info.id != wanted.id]
         return by_age([wanted, *others])
 
     async def spent_on(self, day: str) -> float:

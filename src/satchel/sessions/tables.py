@@ -44,6 +44,33 @@ session_log = Table(
     Column("lines", Integer, nullable=False),
     # `Summary` as JSON.
     Column("summary", Text, nullable=False),
+    # The entry of the list that it belongs to; "" if an older version wrote the row.
+    Column("entry", Text, nullable=False, server_default=""),
+    Index("ix_session_log_entry", "entry"),
+)
+
+# An entry of the list of conversations (see `listing`), derived from `session_log`.
+session_entry = Table(
+    "session_entry",
+    metadata,
+    Column("entry", Text, primary_key=True),
+    # "list", "archive", or "" for what no list shows.
+    Column("place", Text, nullable=False),
+    Column("pinned", Integer, nullable=False),
+    # Microseconds since 1970 in UTC.
+    Column("last_at", BigInteger, nullable=False),
+    # The newest local day on which it spent something, or "".
+    Column("spent_day", Text, nullable=False),
+    Index("ix_session_entry_place", "place", "pinned", "last_at", "entry"),
+    Index("ix_session_entry_spent_day", "spent_day"),
+)
+
+# The state in which the folders of logs were looked through. The row "" says that every log was read since then.
+session_folder = Table(
+    "session_folder",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("mtime_ns", BigInteger, nullable=False),
 )
 
 session_passage = Table(

@@ -151,7 +151,7 @@ CREATE TABLE session_log (
 	size INTEGER NOT NULL, 
 	"offset" INTEGER NOT NULL, 
 	lines INTEGER NOT NULL, 
-	summary TEXT NOT NULL, 
+	summary TEXT NOT NULL, entry TEXT DEFAULT '' NOT NULL, 
 	PRIMARY KEY (name)
 );
 
@@ -524,4 +524,25 @@ CREATE TABLE capability_removals (
 	PRIMARY KEY (id)
 );
 
-INSERT INTO alembic_version VALUES ('0027_capabilities_on_server');
+CREATE INDEX ix_session_log_entry ON session_log (entry);
+
+CREATE TABLE session_entry (
+	entry TEXT NOT NULL, 
+	place TEXT NOT NULL, 
+	pinned INTEGER NOT NULL, 
+	last_at BIGINT NOT NULL, 
+	spent_day TEXT NOT NULL, 
+	PRIMARY KEY (entry)
+);
+
+CREATE INDEX ix_session_entry_place ON session_entry (place, pinned, last_at, entry);
+
+CREATE INDEX ix_session_entry_spent_day ON session_entry (spent_day);
+
+CREATE TABLE session_folder (
+	name TEXT NOT NULL, 
+	mtime_ns BIGINT NOT NULL, 
+	PRIMARY KEY (name)
+);
+
+INSERT INTO alembic_version VALUES ('0028_list_of_conversations');

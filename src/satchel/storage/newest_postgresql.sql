@@ -608,6 +608,29 @@ CREATE INDEX ix_session_client_place_written ON session_client_place (written_at
 
 ALTER TABLE session_client_place ALTER COLUMN "key" SET STATISTICS 0, ALTER COLUMN "session_id" SET STATISTICS 0, ALTER COLUMN "block" SET STATISTICS 0, ALTER COLUMN "memory_ids" SET STATISTICS 0;
 
+CREATE TABLE session_entry (
+	entry TEXT COLLATE "C" NOT NULL,
+	place TEXT COLLATE "C" NOT NULL,
+	pinned INTEGER NOT NULL,
+	last_at BIGINT NOT NULL,
+	spent_day TEXT COLLATE "C" NOT NULL,
+	PRIMARY KEY (entry)
+);
+
+CREATE INDEX ix_session_entry_place ON session_entry (place, pinned, last_at, entry);
+
+CREATE INDEX ix_session_entry_spent_day ON session_entry (spent_day);
+
+ALTER TABLE session_entry ALTER COLUMN "entry" SET STATISTICS 0, ALTER COLUMN "place" SET STATISTICS 0, ALTER COLUMN "spent_day" SET STATISTICS 0;
+
+CREATE TABLE session_folder (
+	name TEXT COLLATE "C" NOT NULL,
+	mtime_ns BIGINT NOT NULL,
+	PRIMARY KEY (name)
+);
+
+ALTER TABLE session_folder ALTER COLUMN "name" SET STATISTICS 0;
+
 CREATE TABLE session_inbox (
 	number SERIAL NOT NULL,
 	id TEXT COLLATE "C" NOT NULL,
@@ -634,10 +657,13 @@ CREATE TABLE session_log (
 	"offset" INTEGER NOT NULL,
 	lines INTEGER NOT NULL,
 	summary TEXT COLLATE "C" NOT NULL,
+	entry TEXT COLLATE "C" DEFAULT '' NOT NULL,
 	PRIMARY KEY (name)
 );
 
-ALTER TABLE session_log ALTER COLUMN "name" SET STATISTICS 0, ALTER COLUMN "session_id" SET STATISTICS 0, ALTER COLUMN "summary" SET STATISTICS 0;
+CREATE INDEX ix_session_log_entry ON session_log (entry);
+
+ALTER TABLE session_log ALTER COLUMN "name" SET STATISTICS 0, ALTER COLUMN "session_id" SET STATISTICS 0, ALTER COLUMN "summary" SET STATISTICS 0, ALTER COLUMN "entry" SET STATISTICS 0;
 
 CREATE TABLE session_passage (
 	id SERIAL NOT NULL,

@@ -558,12 +558,14 @@ def _revision(connection: Connection, place: str) -> str | None:
 
 
 def _holds_older(connection: Connection, horizon: str) -> bool:
-    """Whether another transaction still sees what was deleted before the horizon."""
+    """Whether another transaction still sees what was deleted before the horizon, or keeps it: one that writes in any
+    database of the server is older than a snapshot that begins now, that of VACUUM as well.
+    """
     count = connection.exec_driver_sql(
         "SELECT count(*) FROM ("
         "SELECT unnest(ARRAY[backend_xmin, backend_xid]) AS oldest FROM pg_stat_activity "
         "WHERE datname = current_database() AND pid <> pg_backend_pid() "
-        "UNION ALL SELECT transaction FROM pg_prepared_xacts WHERE database = current_database() "
+        "UNION ALL SELECT xid(pg_snapshot_xmin(pg_current_snapshot())) "
         "UNION ALL SELECT xmin FROM pg_replication_slots) others "
         "WHERE oldest IS NOT NULL AND age(oldest) > age(%(horizon)s::xid)",
         {"horizon": horizon},

@@ -35,6 +35,7 @@ REVISIONS: tuple[str, ...] = (
     "0025_several_servers",
     "0026_row_security",
     "0027_capabilities_on_server",
+    "0028_list_of_conversations",
 )
 """Every migration in `migrations/versions`, in the order in which they are applied. Add new ones at the end.
 

@@ -49,6 +49,7 @@ from satchel.runtime.commands import (
     COMMANDS,
     CommandResult,
     Confirm,
+    OwnPosts,
     SessionChange,
     SlashCommand,
     find_command,
@@ -171,6 +172,7 @@ class ConversationScreen(App[int]):
         self._meant: QuestionPrompt | None = None  # the last that had the keys
         self._waiting: Waiting | None = None
         self._confirm: tuple[Confirm, Waiting] | None = None
+        self._own = OwnPosts()
         self._following: Worker[None] | None = None
         self._work: Worker[None] | None = None
         self._activity = ""
@@ -388,7 +390,8 @@ class ConversationScreen(App[int]):
             case MessageTakenBack(id=id):
                 self._unqueue(id)
             case Posted(source=source, text=text):
-                self._tell(post_text(source, text), "dim" if source.startswith("the user's ") else "")
+                is_own = self._own.has(part)
+                self._tell(post_text(source, text, is_own=is_own), "dim" if is_own else "")
             case Compaction(before_tokens=before, after_tokens=after):
                 self._tell(
                     f"— Older messages were summarised: about {before:,} tokens became {after:,}.", "dim"
@@ -655,15 +658,21 @@ class ConversationScreen(App[int]):
 
     async def _carry_out(self, command: SlashCommand, rest: str) -> None:
         try:
-            result = await self._host.command(
-                self.session, command, rest, show=lambda _: None, tell=lambda line: self._tell(line, "dim")
-            )
+            with self._own.running(command):
+                result = await self._host.command(
+                    self.session,
+                    command,
+                    rest,
+                    show=lambda _: None,
+                    tell=lambda line: self._tell(line, "dim"),
+                )
             await self._done(result)
         except SatchelError as error:
             self._tell(f"△ {error}", "warn")
 
     async def _done(self, result: CommandResult) -> None:
         """Show the result of a command, and carry out its consequences."""
+        self._own.show(result)
         data = "\n".join(line.text for line in result.lines if line.kind == "data")
         if data:
             if len(data) > _MOST_OUTPUT:

@@ -10,6 +10,7 @@ from typing import Any
 from satchel.builder.asking import is_consent
 from satchel.events import AskedCall, BuildPosted, QuestionAnswered
 from satchel.runtime import lines
+from satchel.runtime.commands import USERS
 from satchel.runtime.lines import counted
 from satchel.runtime.tool_display import display_of
 from satchel.tools.display import Line
@@ -44,12 +45,11 @@ def notice_text(part: str, text: str) -> str:
     return f"{one_line(first, 1000)}{gap}{rest}"
 
 
-def post_text(source: str, text: str) -> str:
+def post_text(source: str, text: str, *, is_own: bool) -> str:
     """A post in a line; of what the user did here, which is on the screen already, only that the model is told."""
-    own = source.removeprefix("the user's ")
-    if own != source:
-        return f"✉ your {one_line(own)}: told with your next message"
-    return f"✉ {one_line(source)}: {one_line(text, 1000)}"
+    theirs = source.removeprefix(USERS)
+    name = one_line(source) if theirs == source else f"your {one_line(theirs)}"
+    return f"✉ {name}: {'told with your next message' if is_own else one_line(text, 1000)}"
 
 
 def outcome_of(event: QuestionAnswered, *, own: str = "") -> str:

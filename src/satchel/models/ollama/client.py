@@ -45,8 +45,9 @@ _PICTURE_TOKENS: Final = 1_600
 
 _PICTURE: Final = re.compile(rb'"images":\[[^]]*\]')
 
-_loaded: Final[dict[tuple[str, str], int]] = {}
-"""The window last asked for, by server and model, so that two users of a model don't take turns in loading it."""
+_loaded: Final[dict[tuple[str, str, int | None], int]] = {}
+"""The window last asked for, by server, model and the window that was set, so that two users of a model don't take
+turns in loading it."""
 
 _SET_WINDOW: Final = re.compile(r"^num_ctx\s+(\d+)", re.MULTILINE)
 
@@ -67,6 +68,10 @@ class OllamaModel(OpenAIModel):
     def _root(self) -> str:
         return self._settings.base_url.rstrip("/").removesuffix("/v1")
 
+    @property
+    def _loads(self) -> tuple[str, str, int | None]:
+        return self._root, self._model, self._settings.context_window
+
     def _url(self) -> str:
         return f"{self._root}/api/chat" if self._is_native else super()._url()
 
@@ -81,7 +86,7 @@ class OllamaModel(OpenAIModel):
                 async for event in events:
                     if not has_answered and self._is_native:
                         # Not before: a machine may have too little memory for it.
-                        _loaded[self._root, self._model] = self._asked_for
+                        _loaded[self._loads] = self._asked_for
                     has_answered = True
                     yield event
         finally:
@@ -164,7 +169,7 @@ class OllamaModel(OpenAIModel):
             ContextOverflow: The model can't read as much.
         """
         most = self._settings.context_window or self._most
-        window = max(min(_loaded.get((self._root, self._model), 0), most), self._window or _WINDOW)
+        window = max(min(_loaded.get(self._loads, 0), most), self._window or _WINDOW)
         while window < tokens:
             if window >= most:
                 raise ContextOverflow(

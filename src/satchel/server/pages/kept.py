@@ -58,10 +58,13 @@ class RunShown:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedServer:
-    """An MCP server that the user is shown before it is saved, and the values that its entry refers to."""
+    """An MCP server that the user is shown before it is saved, and the values that its entry refers to. It may replace
+    the one of its name.
+    """
 
     entry: McpServerSettings
     values: Mapping[str, str] = field(repr=False)
+    is_change: bool = False
 
 
 class ServerLogin:

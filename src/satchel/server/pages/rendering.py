@@ -6,6 +6,7 @@ the pages of somebody who is logged in have around them.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -32,6 +33,7 @@ from satchel.server.pages.assets import asset_url
 from satchel.server.pages.markdown import markdown
 from satchel.tools.documents.reading import is_document
 from satchel.tools.visible import visible
+from satchel.wording import NO, YES
 
 State: TypeAlias = Literal["done", "running", "asks", "failed", "warn", "on", "off", "past", "waits", "pin"]
 """A mark, which is drawn in the layout, and its colour."""
@@ -195,6 +197,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.globals["asset"] = asset_url
+    environment.globals["plain_words"] = json.dumps({"yes": sorted(YES), "no": sorted(NO)})
     filters = (
         counted, display_of, is_document, markdown, one_line, said_where, shared_word, _bearing, _said_on, _sentence,
         _clock, _day, _is_picture, _money, _near,

@@ -6,19 +6,22 @@ import re
 import shlex
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from satchel.config import new_mcp_server
+from satchel.config import McpServerSettings, Settings, new_mcp_server
 from satchel.errors import ConfigError, NotFound, UsageError
 from satchel.runtime import Satchel
 from satchel.runtime.lines import counted
 from satchel.runtime.servers import (
     TRY_S,
+    KnownServer,
     add_server,
+    change_server,
     kept_apart,
     known_servers,
     log_out,
@@ -100,14 +103,20 @@ async def plan(request: Request, service: Serves) -> Response:
     except (ConfigError, UsageError) as error:
         given = {name: form.get(name) for name in _FIELDS}
         return await _list(request, service, given=given, problem=str(error))
+    return await _plan(request, settings, PlannedServer(entry=entry, values=values))
+
+
+async def _plan(request: Request, settings: Settings, planned: PlannedServer) -> Response:
+    entry = planned.entry
     return await page(
         request,
         "server-plan.html",
-        title=f"Add {entry.name}",
+        title=f"{'Change' if planned.is_change else 'Add'} {entry.name}",
         current="/settings",
         entry=entry,
+        is_change=planned.is_change,
         start=start_of(settings, entry),
-        planned=kept_of(request).servers.keep(PlannedServer(entry=entry, values=values)),
+        planned=kept_of(request).servers.keep(planned),
         is_auto=settings.agent.mode == "auto",
     )
 
@@ -119,12 +128,7 @@ def _table(form: Form) -> dict[str, Any]:
         UsageError: A line can't be read; its words are not repeated, because they may be secret.
     """
     if form.get("kind") == "program":
-        try:
-            words = shlex.split(form.get("command"))
-        except ValueError:
-            raise UsageError("The command has a quote without its end.") from None
-        if not words:
-            raise UsageError("Say which command starts the server.")
+        words = _words(form.get("command"))
         return {"command": words[0], "args": words[1:], "env": _pairs(form.get("env"), r"=")}
     headers = _pairs(form.get("headers"), r"[:=]")
     token = form.get("token")
@@ -134,6 +138,16 @@ def _table(form: Form) -> dict[str, Any]:
     if form.get("client_id"):
         table["oauth_client_id"] = form.get("client_id")
     return table
+
+
+def _words(command: str) -> list[str]:
+    try:
+        words = shlex.split(command)
+    except ValueError:
+        raise UsageError("The command has a quote without its end.") from None
+    if not words:
+        raise UsageError("Say which command starts the server.")
+    return words
 
 
 def _pairs(text: str, separator: str) -> dict[str, str]:
@@ -158,13 +172,88 @@ async def save(request: Request, service: Serves) -> Response:
         )
         return see_other(request, _HERE, say=say)
     settings, name = await settings_now(service.satchel.settings), planned.entry.name
-    add_server(settings, planned.entry, values=planned.values)
+    if planned.is_change:
+        await change_server(settings, planned.entry, values=planned.values)
+    else:
+        add_server(settings, planned.entry, values=planned.values)
     await _use(service.satchel)
     if form.get("start"):
         return see_other(request, f"{_HERE}/{name}", say=await _tried(service.satchel, name))
+    done = "changed" if planned.is_change else "added"
     return see_other(
-        request, f"{_HERE}/{name}", say=Saying(text=f"{name} was added. Conversations can use it now.")
+        request, f"{_HERE}/{name}", say=Saying(text=f"{name} was {done}. Conversations can use it now.")
     )
+
+
+# ---- Changing
+
+
+@router.get("/settings/servers/{name}/edit")
+async def edit(request: Request, service: Serves, name: str) -> Response:
+    """What it runs or connects to, without anything that may be secret."""
+    return await _edit(request, await settings_now(service.satchel.settings), name)
+
+
+async def _edit(
+    request: Request, settings: Settings, name: str, *, typed: str = "", problem: str = ""
+) -> Response:
+    known, entry = _known(settings, name)
+    plain = shlex.join((entry.command, *entry.args)) if entry.command else entry.url
+    return await page(
+        request,
+        "server-edit.html",
+        title=f"Change {name}",
+        current="/settings",
+        status=422 if problem else 200,
+        server=known,
+        entry=entry,
+        values=entry.env if entry.command else entry.headers,
+        # What is masked is typed anew.
+        place=typed or (plain if plain == known.address else ""),
+        problem=problem,
+    )
+
+
+def _known(settings: Settings, name: str) -> tuple[KnownServer, McpServerSettings]:
+    known = next((each for each in known_servers(settings) if each.name == name), None)
+    if known is None:
+        raise NotFound(f"There is no MCP server {name[:80]!r}.")
+    return known, settings.mcp_servers[name]
+
+
+@router.post("/settings/servers/{name}/edit")
+async def plan_change(request: Request, service: Serves, name: str) -> Response:
+    """Show what it would run or connect to, before that is saved."""
+    form = await form_of(request)
+    settings = await settings_now(service.satchel.settings)
+    _, before = _known(settings, name)
+    try:
+        new = new_mcp_server(name, _changed(form, before), place="The entry", folder=settings.cwd)
+        entry = replace(
+            before, command=new.command, args=new.args, env=new.env, url=new.url, headers=new.headers
+        )
+        entry, values = kept_apart(settings, entry)
+    except (ConfigError, UsageError) as error:
+        return await _edit(request, settings, name, typed=form.get("place"), problem=str(error))
+    return await _plan(request, settings, PlannedServer(entry=entry, values=values, is_change=True))
+
+
+def _changed(form: Form, before: McpServerSettings) -> dict[str, Any]:
+    """The entry as `_table` gives it: what the form leaves empty stays."""
+    place, part, separator = (
+        form.get("place"),
+        "env" if before.command else "headers",
+        "=" if before.command else "[:=]",
+    )
+    values = {
+        name: form.get(f"value.{name}") or value
+        for name, value in (before.env if before.command else before.headers).items()
+        if not form.has(f"gone.{name}")
+    } | _pairs(form.get("more"), separator)
+    if not before.command:
+        return {"url": place or before.url, part: values}
+    words = _words(place) if place.strip() else [before.command, *before.args]
+    return {"command": words[0], "args": words[1:], part: values}
 
 
 async def _use(satchel: Satchel) -> None:
@@ -179,10 +268,7 @@ async def server(request: Request, service: Serves, name: str) -> Response:
     """How it is, its tools, and what they did lately."""
     satchel, kept = service.satchel, kept_of(request)
     now = await settings_now(satchel.settings)
-    known = next((each for each in known_servers(now) if each.name == name), None)
-    if known is None:
-        raise NotFound(f"There is no MCP server {name[:80]!r}.")
-    entry = now.mcp_servers[name]
+    known, entry = _known(now, name)
     status = next((each for each in satchel.mcp.status() if each.server == name), None)
     prefix = f"mcp__{name}__"
     uses = await kept.lately.uses(prefix)
@@ -209,7 +295,7 @@ async def server(request: Request, service: Serves, name: str) -> Response:
         uses=uses[:_MOST_USES],
         prefix=prefix,
         login=kept.logins.get(name),
-        can_log_in=bool(entry.url) and not any(each.lower() == "authorization" for each in entry.headers),
+        can_log_in=known.has_login or (status is not None and _login_of(name) in status.reason),
     )
 
 
@@ -238,7 +324,12 @@ async def _tried(satchel: Satchel, name: str) -> Saying:
 
 def _why(status: McpStatus) -> str:
     """Why it is down, as a clause for somebody who has the page."""
-    return status.reason.replace(f": satchel mcp-server login {status.server}", " (“Log in”)")
+    return status.reason.replace(f": {_login_of(status.server)}", " (“Log in”)")
+
+
+def _login_of(name: str) -> str:
+    """What the reason of a server that asks for a login ends with; see `LoginNeeded`."""
+    return f"satchel mcp-server login {name}"
 
 
 @router.post("/settings/servers/{name}/switch")
@@ -321,7 +412,14 @@ async def paste(request: Request, name: str) -> Response:
 async def log_out_of(request: Request, service: Serves, name: str) -> Response:
     """Revoke the login and delete its tokens."""
     kept_of(request).logins.pop(name, None)
-    done = await log_out(await settings_now(service.satchel.settings), name)
+    satchel = service.satchel
+    settings = await settings_now(satchel.settings)
+    done = await log_out(settings, name)
+    # Its connection has the token in memory. Started again, the server says whether it asks for a login.
+    others = {other: entry for other, entry in settings.mcp_servers.items() if other != name}
+    await satchel.use_servers(replace(settings, mcp_servers=others))
+    await satchel.use_servers(settings)
+    await satchel.mcp.refresh(TRY_S, only=name)
     text = "The login was revoked, and its tokens are deleted."
     if not done.was_revoked:
         text = "The tokens are deleted. They could not be revoked, so they stay valid until they expire."

@@ -48,10 +48,8 @@ async def sessions(
     """
     now = service.satchel.clock.now()
     store = service.satchel.sessions
-    infos = [info for info in await store.listed(archived=archived) if info.turns]
-    others = [info for info in await store.listed(archived=not archived) if info.turns]
-    first = (number - 1) * _ON_PAGE
-    shown = await rail_sessions(service, infos[first : first + _ON_PAGE])
+    part = await store.part(archived=archived, first=(number - 1) * _ON_PAGE, most=_ON_PAGE)
+    shown = await rail_sessions(service, part.infos)
     return await page(
         request,
         "sessions.html",
@@ -59,13 +57,13 @@ async def sessions(
         q=q.strip(),
         hits=await store.search(q, limit=_MOST_HITS) if q.strip() else (),
         groups=[(words, list(group)) for words, group in session_groups(shown, now)],
-        total=len(infos),
-        others=len(others),
+        total=part.total,
+        others=part.others,
         archived=archived,
         chosen=chosen,
         projects=[one for one in service.satchel.home.projects.all() if not one.archived],
         number=number,
-        pages=max(1, -(-len(infos) // _ON_PAGE)),
+        pages=max(1, -(-part.total // _ON_PAGE)),
         own_folder=service.satchel.settings.environ.get("HOME", ""),
     )
 

@@ -170,23 +170,25 @@ def _take_sayings(request: Request) -> Sequence[Saying]:
 async def _surroundings(service: Service, now: datetime) -> Surroundings:
     """Parts that fail are left out: an error in the navigation must not replace the page."""
     satchel = service.satchel
-    sessions = [info for info in await satchel.sessions.listed() if info.turns]
-    pins = sum(info.pinned for info in sessions)
-    newest = [*sessions[: min(pins, _MOST_IN_RAIL)], *sessions[pins : pins + _MOST_IN_RAIL]]
+    top = await satchel.sessions.part(most=_MOST_IN_RAIL)
+    newest = list(top.infos)
+    if top.pinned:
+        rest = await satchel.sessions.part(first=top.pinned, most=_MOST_IN_RAIL)
+        newest = [*(info for info in newest if info.pinned), *rest.infos]
     shown = await rail_sessions(service, newest)
     return Surroundings(
         links=[
             _Link(path="/chat", words="Chat"),
             _Link(path="/memories", words="Memories", count=await _memory_count(service)),
             await _capabilities(service),
-            _Link(path="/sessions", words="Conversations", count=f"{len(sessions):,}" if sessions else ""),
+            _Link(path="/sessions", words="Conversations", count=f"{top.total:,}" if top.total else ""),
             _Link(path="/projects", words="Projects"),
             _Link(path="/usage", words="Usage"),
             _Link(path="/settings", words="Settings"),
             _Link(path="/doctor", words="Doctor"),
         ],
         groups=[(words, list(group)) for words, group in session_groups(shown, now)],
-        sessions=len(sessions),
+        sessions=top.total,
         model=await _model_name(service),
         spent_usd=await satchel.sessions.spent_on(local_day(now)),
         day_usd=satchel.settings.budget.day_usd,

@@ -313,6 +313,13 @@ class Tokens:
             return fresh
 
 
+def _metadata_of(url: httpx2.URL) -> list[httpx2.URL]:
+    """Where a server says that it has logins (RFC 9728 and, for a server that issues tokens itself, RFC 8414)."""
+    known = "/.well-known/oauth-protected-resource"
+    paths = (f"{known}{url.path}", known, "/.well-known/oauth-authorization-server")
+    return [url.copy_with(path=path, query=None) for path in paths]
+
+
 class BearerAuth(httpx2.Auth):
     """Adds the token to requests to the MCP server. Never opens a browser.
 
@@ -354,6 +361,15 @@ class BearerAuth(httpx2.Auth):
                 response = yield request
                 reason = str(LoginNeeded(self._name, "it refuses the login"))
         if response.status_code == 401:
+            if login is None and not extract_field_from_www_auth(response, "resource_metadata"):
+                # Servers of older versions of the protocol say nowhere else that they have logins.
+                for place in _metadata_of(request.url):
+                    metadata = yield httpx2.Request("GET", place)
+                    if metadata.status_code == 200 and "json" in metadata.headers.get("content-type", ""):
+                        break
+                else:
+                    reason = "it wants a key, and offers no login (HTTP 401): add the header that it asks for"
+                yield request  # whose answer the caller gets
             note_refusal(reason)
         elif response.status_code == 403 and "insufficient_scope" in (
             extract_field_from_www_auth(response, "error") or ""

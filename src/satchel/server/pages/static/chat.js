@@ -475,10 +475,13 @@ composer.addEventListener("submit", async (event) => {
   await send(text);
 });
 
+const plainWords = JSON.parse(document.getElementById("composer").dataset.words);
+
 // A plain yes or no answers what is asked for permission, once it can have been read; until then it stays in the field.
 function answers(text) {
-  const yes = /^y+(es)?$|^ok$/i.test(text);
-  if (!yes && !/^n+o?$/i.test(text)) return false;
+  const plain = text.toLowerCase().replace(/[ .!。！]+$/, "").replace(/^([yn])\1+/, "$1").split(/\s+/).join(" ");
+  const yes = plainWords.yes.includes(plain);
+  if (!yes && !plainWords.no.includes(plain)) return false;
   const buttons = [...turns.querySelectorAll(`[data-ask] [name=consent][value=${yes ? "once" : "no"}]`)];
   const button = buttons.find((each) => !each.disabled);   // the others are being answered
   if (!button || performance.now() - shownAt.get(button.form.elements.question.value) < 500) return buttons.length > 0;

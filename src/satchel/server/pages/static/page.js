@@ -43,7 +43,10 @@ export async function swap(url, selector, { method = "GET", body = null, push = 
     if (push && method === "GET") setAddress(answer.url, { push });
     document.dispatchEvent(new CustomEvent("swapped", { detail: { target: document.querySelector(selector) } }));
   } catch (error) {
-    if (error.name !== "AbortError") announce(notice("Satchel does not answer. Is the server running?"));
+    const failed = notice("Satchel does not answer. Is the server running?");
+    // Below a dialog, nobody would see it; and what was found for other words leads nowhere.
+    if (error.name !== "AbortError" && old?.closest("dialog")) old.replaceChildren(failed);
+    else if (error.name !== "AbortError") announce(failed);
   } finally {
     if (running.get(selector) === control) {
       old?.removeAttribute("aria-busy");
@@ -168,6 +171,7 @@ function openSearch() {
       if (event.key === "Enter" && event.target.matches("input") && !event.isComposing) {
         event.preventDefault();
         opens = true;
+        if (dialog.querySelector("#everything > .notice")) form.requestSubmit();
         openBest();
       }
       if (event.key !== "ArrowDown" && event.key !== "ArrowUp") return;

@@ -12,12 +12,18 @@ async function post(path, body) {
   return said;
 }
 
+// Browsers say these in words for programmers.
+const words = {
+  NotAllowedError: "No passkey was used: it was cancelled, or this device has none for this address.",
+  InvalidStateError: "This device has a passkey here already.",
+  SecurityError: `Passkeys belong to a name, such as localhost: there are none for ${location.hostname}.`,
+};
+
 async function tried(work) {
   error.hidden = true;
   try { await work(); }
   catch (problem) {
-    if (problem.name === "NotAllowedError") return; // the user closed the dialogue
-    error.textContent = problem.message;
+    error.textContent = words[problem.name] ?? problem.message;
     error.hidden = false;
   }
 }
