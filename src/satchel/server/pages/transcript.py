@@ -29,7 +29,6 @@ from satchel.events import (
     QuestionAnswered,
     QuestionAsked,
     Record,
-    SessionTitled,
     SurfacedMemory,
     ThinkingDelta,
     TurnEnd,
@@ -299,11 +298,10 @@ class Transcript:
         turns: By number.
         preface: Messages before the first turn.
         seq: The number of the last record that was read.
-        title: The newest title that was given, or "".
+        view: What the records come to.
     """
 
     def __init__(self) -> None:
-        self.title = ""
         self.turns: dict[int, Turn] = {}
         self.preface: list[Item] = []
         self.seq = 0
@@ -316,7 +314,7 @@ class Transcript:
         self._waits: list[tuple[Note, Redraw]] = []
         self._changes: dict[Redraw, None] = {}
         self._texts: dict[Redraw, str] = {}
-        self._view = SessionView()
+        self.view = SessionView()
 
     @property
     def last(self) -> Turn | None:
@@ -355,9 +353,7 @@ class Transcript:
     def feed(self, record: Record) -> None:
         """Take the next record."""
         before, self.seq = self.seq, max(self.seq, record.seq)
-        if isinstance(record.event, SessionTitled):
-            self.title = record.event.title
-        part = self._view(record)
+        part = self.view(record)
         if isinstance(part, Said | ThinkingDelta | ToolCall):
             self._end_wait()
         match part:
@@ -493,7 +489,7 @@ class Transcript:
         if turn is None:
             return
         turn.status, turn.usage, turn.duration_ms = event.status, event.usage, event.duration_ms
-        turn.learnt = len(self._view.turn.captured or ())
+        turn.learnt = len(self.view.turn.captured or ())
         for item in turn.items:
             if isinstance(item, QuestionCard) and item.answer is None and item.asks in ("permission", "tool"):
                 item.answer = ""
