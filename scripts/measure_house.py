@@ -167,14 +167,14 @@ def print_sources(root: Path) -> None:
 
 def _names_in(file: Path, alias: str) -> set[str]:
     """The names in a type alias."""
-    for node in ast.parse(file.read_text(encoding="utf-8")).body:
+    for node in _without_aliases(ast.parse(file.read_text(encoding="utf-8"))).body:
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.target.id == alias:
             return {name.id for name in ast.walk(node) if isinstance(name, ast.Name)}
     raise SystemExit(f"{file} has no {alias}.")
 
 
 def _without_aliases(tree: ast.Module) -> ast.Module:
-    """The module with the names that `satchel.events` gives, such as `Final` for `FinalEvent`."""
+    """The module with the names that `satchel.events` gives: `FinalEvent` and `kinds.Final` are `Final`."""
     names = {
         one.asname: one.name
         for node in tree.body
@@ -182,10 +182,19 @@ def _without_aliases(tree: ast.Module) -> ast.Module:
         for one in node.names
         if one.asname
     }
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Name):
-            node.id = names.get(node.id, node.id)
-    return tree
+
+    class Named(ast.NodeTransformer):
+        def visit_Name(self, node: ast.Name) -> ast.Name:
+            return ast.Name(id=names.get(node.id, node.id), ctx=node.ctx)
+
+        def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
+            self.generic_visit(node)
+            is_kind = isinstance(node.value, ast.Name) and node.value.id == "kinds"
+            return ast.Name(id=node.attr, ctx=node.ctx) if is_kind else node
+
+    named = Named().visit(tree)
+    assert isinstance(named, ast.Module)
+    return named
 
 
 def _event_names(root: Path) -> set[str]:

@@ -113,6 +113,7 @@ class Conversation:
         self.compacted_in = 0
         self.size = 0
         self.to_do: Observation | None = None
+        self._seq = 0
         self._messages: list[Message] = []
         self._call_ids: set[str] = set()
         self._surfaced: dict[str, str] = {}
@@ -221,9 +222,18 @@ class Conversation:
         """Whether an open call may have had an effect: its `Action` was written down."""
         return call_id in self._started
 
-    def mark_open_calls_started(self) -> None:
-        """Take it that every open call may have had an effect: what was written down of them is lost."""
-        self._started |= {call.id: call.name for call in self.open_calls if call.id not in self._started}
+    def take(self, record: Record) -> None:
+        """Take in the next record of a log; see `end` and `apply`."""
+        self.end(record.seq - 1)
+        self._seq = record.seq
+        self.apply(record.event)
+
+    def end(self, last_seq: int) -> None:
+        """Compare with the number of the log's last line: lines that can't be read any more may have said that a call
+        began, and what may have run is not run again.
+        """
+        if last_seq > self._seq:
+            self._started |= {call.id: call.name for call in self.open_calls if call.id not in self._started}
 
     @property
     def proposes_plan(self) -> bool:

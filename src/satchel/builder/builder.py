@@ -147,7 +147,7 @@ class Builder:
         story = Story()
         try:
             journal = await self.sessions.open(build.session_id, visit=story)
-            story.end(journal.last_seq)
+            story.conversation.end(journal.last_seq)
         except NotFound:
             journal = await self.sessions.create(self.folder(build), session_id=build.session_id)
         async with journal:

@@ -46,19 +46,11 @@ class Story:
         self.heard: frozenset[str] = frozenset()
         # All calls of a round are logged before the first of them runs, so what they do counts when they have ended.
         self._calls: dict[str, Action] = {}
-        self._last_seq = 0
 
     def __call__(self, record: Record) -> None:
         """Take the next record of the log."""
-        self.end(record.seq - 1)
-        self._last_seq = record.seq
-        self.conversation.apply(record.event)
+        self.conversation.take(record)
         self.note(record.event)
-
-    def end(self, last_seq: int) -> None:
-        """Compare with the number of the log's last line: lines that can't be read may have said that a call began."""
-        if last_seq > self._last_seq:
-            self.conversation.mark_open_calls_started()
 
     def note(self, event: Event) -> None:
         """Take an event that the conversation has applied."""

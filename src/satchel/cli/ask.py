@@ -26,7 +26,7 @@ from satchel.cli.view import TurnView
 from satchel.clock import SystemClock
 from satchel.config import Settings
 from satchel.errors import NotFound, UsageError
-from satchel.events import BuildPosted, Event, Notice, Permission, TurnStart, event_to_json
+from satchel.events import BuildPosted, Event, Notice, TurnStart, event_to_json
 from satchel.messages import FileBlock
 from satchel.plain import as_json
 from satchel.runtime import RunningTurn, TurnResult
@@ -233,11 +233,7 @@ async def _turn(
     """Follow a turn, and print its result."""
     answers = TerminalAnswers(Editor.for_answers(), view, interrupt=running.cancel) if is_asked else None
 
-    wanted: list[str] = []
-
     def show(event: Event) -> None:
-        if isinstance(event, Permission):
-            wanted.extend(event.wanted)
         if form == "stream":
             print(json_text(event_to_json(event)), flush=True)
         elif is_terminal(sys.stderr):
@@ -259,8 +255,8 @@ async def _turn(
     is_shown = form == "text" and is_terminal(sys.stdout) and is_terminal(sys.stderr)
     asked = session.pending_question
     _print(turn, form=form, is_shown=is_shown, options=asked.options if asked is not None else ())
-    if wanted:
-        options = " ".join(f"--allow {shlex.quote(rule)}" for rule in dict.fromkeys(wanted))
+    if wanted := dict.fromkeys(rule for step in turn.steps for rule in step.wanted):
+        options = " ".join(f"--allow {shlex.quote(rule)}" for rule in wanted)
         tell(f"To allow it for one message: satchel ask {options} …")
     return turn
 

@@ -63,13 +63,10 @@ class Replay:
         self.branch_turn = 0
         self.is_titled = False
         self.last_kept = True
-        self._seq = 0
 
     def __call__(self, record: Record) -> None:
         """Take the next record."""
-        self.end(record.seq - 1)
-        self._seq = record.seq
-        self.conversation.apply(record.event)
+        self.conversation.take(record)
         match event := record.event:
             case MemoryCaptured(ids=ids):
                 self.last_kept = bool(ids)
@@ -126,10 +123,3 @@ class Replay:
                 pass
             case _:
                 assert_never(event)
-
-    def end(self, last_seq: int) -> None:
-        """Compare with the number of the log's last line: lines that can't be read any more may have said that a call
-        began, and what may have run is not run again.
-        """
-        if last_seq > self._seq:
-            self.conversation.mark_open_calls_started()

@@ -8,7 +8,6 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from satchel.errors import NotFound, UsageError
-from satchel.sessions.view import SessionTurn
 from satchel.tools.builtin.changes import Restored, undo
 
 if TYPE_CHECKING:
@@ -68,16 +67,10 @@ async def said_at(satchel: Satchel, session_id: str, number: int) -> tuple[str, 
     Raises:
         NotFound: There is no such turn.
     """
-    found: list[SessionTurn] = []
-
-    def visit(turn: SessionTurn) -> None:
-        if turn.number == number and turn.start is not None:
-            found.append(turn)
-
-    await satchel.sessions.read_turns(session_id, visit)
-    if not found or found[0].start is None:
+    turn = await satchel.sessions.turn(session_id, number)
+    if turn is None or turn.start is None:
         raise NotFound(f"This conversation has no message {number}.")
-    return found[0].said, len(found[0].start.message.files)
+    return turn.said, len(turn.start.message.files)
 
 
 async def files_since(satchel: Satchel, session: Session, turn: int, *, only_looks: bool) -> Restored | None:

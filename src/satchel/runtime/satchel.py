@@ -455,7 +455,7 @@ class Satchel:
                 journal = await self.sessions.create(wanted)
             else:
                 journal = await self.sessions.open(session_id, visit=replay)
-                replay.end(journal.last_seq)
+                replay.conversation.end(journal.last_seq)
             chosen = self._read_chosen(journal.session_id, journal.chosen)
             try:
                 if model is None and chosen.get("model"):

@@ -183,7 +183,7 @@ class SessionLog:
             except StorageError:
                 self._must_read = True
                 raise
-            replay.end(log.last_seq)
+            replay.conversation.end(log.last_seq)
             self.conversation = replay.conversation
             for takes in self.on_read:
                 takes(replay)

@@ -30,7 +30,7 @@ class Step:
 
     Attributes:
         was_refused: A rule denied the call, or it needed permission and nobody could be asked. `result` names the rule
-            that denied it, or the one that would allow it.
+            that denied it, or the one that would allow it, which `wanted` has.
         data: The result as JSON data, for programs; None if the tool returned only text.
     """
 
@@ -39,6 +39,7 @@ class Step:
     result: str
     is_error: bool
     was_refused: bool = False
+    wanted: tuple[str, ...] = ()
     duration_ms: float = 0.0
     data: Any = None
 
@@ -86,6 +87,7 @@ def result_of(session_id: str, turn: SessionTurn) -> TurnResult:
             result=call.result.text,
             is_error=call.result.is_error,
             was_refused=call.refusal is not None and call.refusal.by in ("nobody", "rule"),
+            wanted=call.refusal.wanted if call.refusal is not None else (),
             duration_ms=call.result.duration_ms,
             data=call.result.data,
         )

@@ -292,16 +292,12 @@ async def stored_response(service: Service, id: str, *, namespace: str | None = 
     key = _stored_key(id)
     place = (await service.satchel.sessions.client_history.find([key])).get(key)
     about = json.loads(place.block) if place is not None and place.block else {}
-    found: list[SessionTurn] = []
     is_theirs = namespace is None or about.get("key") == _response_key(namespace, id)
     if place is not None and is_theirs:
-        number = place.number
-        await service.satchel.sessions.read_turns(
-            place.session_id, lambda turn: found.append(turn) if turn.number == number else None
-        )
-    if place is None or not found:
-        raise NotFound(f"There is no response {id!r} here.")
-    return StoredResponse(session_id=place.session_id, turn=found[0], about=about)
+        turn = await service.satchel.sessions.turn(place.session_id, place.number)
+        if turn is not None:
+            return StoredResponse(session_id=place.session_id, turn=turn, about=about)
+    raise NotFound(f"There is no response {id!r} here.")
 
 
 async def drop_response(service: Service, id: str) -> None:

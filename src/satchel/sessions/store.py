@@ -350,6 +350,12 @@ class SessionStore:
         visit(view.turn)
         return log
 
+    async def turn(self, session_id: str, number: int) -> SessionTurn | None:
+        """Read one turn of a session; None if it has no such turn. Errors as in `load`."""
+        found: list[SessionTurn] = []
+        await self.read_turns(session_id, lambda turn: found.append(turn) if turn.number == number else None)
+        return found[0] if found else None
+
     async def records(self, session_id: str, *, after_seq: int = 0, limit: int = 1000) -> tuple[Record, ...]:
         """Read the records of a session with numbers above `after_seq`, even while it is open elsewhere.
 

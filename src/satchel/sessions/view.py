@@ -197,7 +197,11 @@ class SessionTurn:
 
 
 class SessionView:
-    """Takes the events of a session in order, logged ones and streamed ones, from any place on."""
+    """Takes the events of a session in order, logged ones and streamed ones, from any place on.
+
+    Attributes:
+        title: The newest title that was given, or "".
+    """
 
     def __init__(
         self, passed: Callable[[SessionTurn], object] = lambda _: None, *, provider: str = ""
@@ -209,6 +213,7 @@ class SessionView:
                 as a whole.
             provider: Of the model, where the events don't begin with the session's start.
         """
+        self.title = ""
         self._passed = passed
         self._provider = provider
         self._private = False
@@ -299,13 +304,15 @@ class SessionView:
             case SessionStart():
                 self._provider, self._private = event.provider, event.private
                 return None
+            case SessionTitled(title=title):
+                self.title = title
+                return None
             case (
                 ToolInputDelta()
                 | Permission()
                 | ContextAdded()
                 | RoundObserved()
                 | ModelCalled()
-                | SessionTitled()
                 | SessionFiled()
                 | SessionBranched()
                 | SessionEnd()

@@ -43,7 +43,7 @@ from satchel.server.shapes import AttachedFile
 from satchel.sessions import SessionInfo
 from satchel.sessions.attachments import MOST_BYTES, MOST_FILES
 from satchel.sessions.branches import as_listed, versions
-from satchel.sessions.view import Said, SessionTurn
+from satchel.sessions.view import Said
 from satchel.tools.builtin.fence import Place
 from satchel.tools.kept import FOLDER, kept_path
 
@@ -206,14 +206,8 @@ async def made_file(service: Serves, id: str, call: str, path: str, framed: bool
 
 
 async def _answer_of(service: Service, id: str, number: int) -> str:
-    said: list[str] = []
-
-    def visit(turn: SessionTurn) -> None:
-        if turn.number == number:
-            said.extend(part.text for part in turn.of(Said))
-
-    await service.satchel.sessions.read_turns(id, visit)
-    if not said:
+    turn = await service.satchel.sessions.turn(id, number)
+    if turn is None or not (said := [part.text for part in turn.of(Said)]):
         raise NotFound("The turn has no answer.")
     return "\n\n".join(said)
 
@@ -471,16 +465,11 @@ async def branch(request: Request, service: Serves, id: str) -> Response:
     info = await service.satchel.sessions.info(id)
     service.check_running()
     number = form.get("turn")
-    said: list[SessionTurn] = []
-
-    def visit(turn: SessionTurn) -> None:
-        if str(turn.number) == number and turn.start is not None:
-            said.append(turn)
-
-    await service.satchel.sessions.read_turns(info.id, visit)
-    if not said or said[0].start is None:
+    which = int(number) if number.isdecimal() and len(number) < 10 else -1
+    said = await service.satchel.sessions.turn(info.id, which)
+    if said is None or said.start is None:
         raise NotFound(f"This conversation has no turn {number[:20]!r}.")
-    again, files = said[0].start.message, _attached(form)
+    again, files = said.start.message, _attached(form)
     if not form.has("message"):  # the same words, with what was attached to them
         folder = await service.satchel.sessions.folder_of(info)
         for file in again.files:
@@ -494,8 +483,8 @@ async def branch(request: Request, service: Serves, id: str) -> Response:
     await service.satchel.model(model)  # what can't be used leaves no branch
     kept = service.sessions.kept_session(info.id)
     # What was said off the record is answered again off the record.
-    memory = not form.has("private") and (form.has("message") or said[0].captured != ())
-    new = await service.satchel.sessions.branch(info.id, said[0].number)
+    memory = not form.has("private") and (form.has("message") or said.captured != ())
+    new = await service.satchel.sessions.branch(info.id, said.number)
     async with service.sessions.used(
         new, interactive=True, model=model, mode=_mode(form) or (kept.mode if kept is not None else None)
     ) as session:

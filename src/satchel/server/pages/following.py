@@ -178,7 +178,7 @@ class _Drawing:
             "where": where,
             "turn": self._transcript.last.number if self._transcript.last else 0,
             "mode": kept.mode if kept is not None else "",
-            "title": self._transcript.title,
+            "title": self._transcript.view.title,
         }
         if state != self._state:
             self._state = state

@@ -14,7 +14,7 @@ import anyio.to_thread
 from satchel import events as kinds
 from satchel.capabilities.files import content_of
 from satchel.errors import SatchelError
-from satchel.events import AskUser, Assistant
+from satchel.events import AskUser
 from satchel.messages import FileBlock
 from satchel.server.pages.assets import asset_text
 from satchel.server.pages.rendering import standalone
@@ -72,7 +72,7 @@ def _turn(turn: SessionTurn, pictures: _Pictures) -> _Turn:
         shown.files = pictures.of(turn.start.message.files)
     for part in turn.parts:
         match part:
-            case Said(answer=Assistant(provider="none")):
+            case Said(answer=answer) if answer is not None and answer.provider == "none":
                 # Without a language model, memories are the answers.
                 shown.parts.append(("said", "*Memories, which are not shared.*"))
             case Said(text=text) if text.strip():

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any, Final, Literal, TypeAlias, assert_never
+from typing import Any, Final, Literal, TypeAlias, TypeVar, assert_never
 
 from markupsafe import Markup
 
@@ -29,7 +29,6 @@ from satchel.events import (
     QuestionAnswered,
     QuestionAsked,
     Record,
-    SessionTitled,
     SurfacedMemory,
     ThinkingDelta,
     TurnEnd,
@@ -230,6 +229,7 @@ class Note:
 
 
 Item: TypeAlias = Steps | ModelAnswer | Thought | QuestionCard | BuildCard | Note
+_I = TypeVar("_I", bound=Item)
 
 
 @dataclass(slots=True)
@@ -298,24 +298,23 @@ class Transcript:
         turns: By number.
         preface: Messages before the first turn.
         seq: The number of the last record that was read.
-        title: The newest title that was given, or "".
+        view: What the records come to.
     """
 
     def __init__(self) -> None:
-        self.title = ""
         self.turns: dict[int, Turn] = {}
         self.preface: list[Item] = []
         self.seq = 0
         self._turn: Turn | None = None
         self._answer: ModelAnswer | None = None
+        self._answer_place = Redraw(None)
         self._calls: dict[str, Redraw] = {}
-        self._asks: dict[str, tuple[int, int]] = {}
-        self._line: dict[str, tuple[Note, Redraw]] = {}
+        # Questions, builds and messages in line: what happens later changes them, in whichever turn they are.
+        self._named: dict[str, tuple[int | None, int]] = {}
         self._waits: list[tuple[Note, Redraw]] = []
-        self._builds: dict[str, tuple[int | None, int]] = {}
         self._changes: dict[Redraw, None] = {}
         self._texts: dict[Redraw, str] = {}
-        self._view = SessionView()
+        self.view = SessionView()
 
     @property
     def last(self) -> Turn | None:
@@ -354,9 +353,7 @@ class Transcript:
     def feed(self, record: Record) -> None:
         """Take the next record."""
         before, self.seq = self.seq, max(self.seq, record.seq)
-        if isinstance(record.event, SessionTitled):
-            self.title = record.event.title
-        part = self._view(record)
+        part = self.view(record)
         if isinstance(part, Said | ThinkingDelta | ToolCall):
             self._end_wait()
         match part:
@@ -398,8 +395,7 @@ class Transcript:
                 if name == "model":
                     self._waits.append((note, place))
             case MessageWaiting(id=id, text=text):
-                note = Note(text, "on", meta="waits for its turn")
-                self._line[id] = note, self._add(note)
+                self._add(Note(text, "on", meta="waits for its turn"), id)
             case MessageTakenBack(id=id):
                 self._settle_waiting(id, "was taken back")
             case Posted(source=source, text=text):
@@ -437,12 +433,8 @@ class Transcript:
 
     def _begin(self, event: TurnStart, record: Record, before: int) -> None:
         self._close_answer()
-        if event.answers is not None and event.answers in self._asks:
-            number, place = self._asks[event.answers]
-            item = self.turns[number].items[place]
-            if isinstance(item, QuestionCard):
-                item.answer = event.message.text
-                self._changed(Redraw(number, place))
+        if ask := self._change(event.answers, QuestionCard):
+            ask.answer = event.message.text
         for id in event.inbox:
             self._settle_waiting(id, "waited")
         turn = Turn(
@@ -454,18 +446,16 @@ class Transcript:
         )
         # The agent's question is no longer open when the user sends another message.
         for earlier in self.turns.values():
-            for place, ask in enumerate(earlier.items):
-                if isinstance(ask, QuestionCard) and ask.asks == "agent" and ask.answer is None:
-                    ask.answer = ""
+            for place, item in enumerate(earlier.items):
+                if isinstance(item, QuestionCard) and item.asks == "agent" and item.answer is None:
+                    item.answer = ""
                     self._changed(Redraw(earlier.number, place))
         self.turns[event.turn] = self._turn = turn
         self._redraw()
 
     def _settle_waiting(self, id: str, how: str) -> None:
-        if id in self._line:
-            note, place = self._line.pop(id)
+        if note := self._change(id, Note):
             note.state, note.meta = "done", how
-            self._changed(place)
 
     def _surfaced(self, event: MemorySurfaced) -> None:
         turn = self._turn
@@ -499,7 +489,7 @@ class Transcript:
         if turn is None:
             return
         turn.status, turn.usage, turn.duration_ms = event.status, event.usage, event.duration_ms
-        turn.learnt = len(self._view.turn.captured or ())
+        turn.learnt = len(self.view.turn.captured or ())
         for item in turn.items:
             if isinstance(item, QuestionCard) and item.answer is None and item.asks in ("permission", "tool"):
                 item.answer = ""
@@ -508,14 +498,13 @@ class Transcript:
     # Words
 
     def _write(self, text: str) -> None:
-        turn = self._turn
-        if turn is None:
+        if self._turn is None:
             return
         if self._answer is None:
             self._answer = ModelAnswer(blocks=MarkdownBlocks())
-            self._add(self._answer)
+            self._answer_place = self._add(self._answer)
         self._answer.text += text
-        change = Redraw(turn.number, self._place(self._answer))
+        change = self._answer_place
         if change in self._changes and change not in self._texts:
             return  # it is drawn as a whole
         self._texts[change] = self._texts.get(change, "") + text
@@ -550,10 +539,9 @@ class Transcript:
     def _close_answer(self) -> None:
         """A complete answer is drawn again as a whole: links may be defined after their use."""
         answer, self._answer = self._answer, None
-        if answer is None or self._turn is None:
-            return
-        answer.blocks = None
-        self._changed(Redraw(self._turn.number, self._place(answer)))
+        if answer is not None:
+            answer.blocks = None
+            self._changed(self._answer_place)
 
     # Calls
 
@@ -589,22 +577,12 @@ class Transcript:
         self._ask(QuestionCard(event.id, asks, event.text, event.options, calls, event.is_secret))
 
     def _ask(self, ask: QuestionCard) -> None:
-        if self._turn is None:
-            return
-        if ask.id in self._asks:  # asked again after a restart
-            number, place = self._asks[ask.id]
-            self.turns[number].items[place] = ask
-            self._changed(Redraw(number, place))
-            return
-        self._add(ask)
-        self._asks[ask.id] = (self._turn.number, len(self._turn.items) - 1)
+        if self._turn is not None:
+            self._add(ask, ask.id)
 
     def _answered(self, event: QuestionAnswered) -> None:
-        if event.id not in self._asks:
-            return
-        number, place = self._asks[event.id]
-        item = self.turns[number].items[place]
-        if not isinstance(item, QuestionCard):
+        item = self._change(event.id, QuestionCard)
+        if item is None:
             return
         if event.consents:
             item.answer = ", ".join(dict.fromkeys(_CONSENTS[each.consent] for each in event.consents))
@@ -612,7 +590,6 @@ class Transcript:
             item.answer = "answered; the answer was not stored"
         else:
             item.answer = event.text if event.text is not None else ("declined" if event.by else "")
-        self._changed(Redraw(number, place))
 
     # Builds
 
@@ -644,42 +621,45 @@ class Transcript:
     @property
     def open_builds(self) -> Sequence[str]:
         """The ids of builds whose end it doesn't know."""
-        return [id for id in self._builds if not self._card(id).status]
+        items = (self._items(turn)[at] for turn, at in self._named.values())
+        return [item.id for item in items if isinstance(item, BuildCard) and not item.status]
 
     def end_build(self, id: str, status: str, outcome: str) -> None:
         """Show how a build ended that this conversation was not told of: a branch goes on without the news."""
-        item = self._card(id)
-        item.ask, item.status, item.end = None, status, outcome
-        self._changed(Redraw(*self._builds[id]))
-
-    def _card(self, id: str) -> BuildCard:
-        number, at_item = self._builds[id]
-        item = (self.turns[number].items if number is not None else self.preface)[at_item]
-        assert isinstance(item, BuildCard)
-        return item
+        if item := self._change(id, BuildCard):
+            item.ask, item.status, item.end = None, status, outcome
 
     def _build(self, id: str, name: str, at: datetime) -> BuildCard:
         """The card of a build, which is drawn again, or for the first time."""
-        if id not in self._builds:
-            place = self._add(BuildCard(id, name, at))
-            assert place.item is not None
-            self._builds[id] = place.turn, place.item
-        self._changed(Redraw(*self._builds[id]))
-        return self._card(id)
+        card = self._change(id, BuildCard)
+        if card is None:
+            self._add(card := BuildCard(id, name, at), id)
+        return card
 
     # Changes
 
-    def _add(self, item: Item) -> Redraw:
-        turn = self._turn
-        items = self.preface if turn is None else turn.items
-        items.append(item)
-        place = Redraw(turn.number if turn else None, len(items) - 1)
-        self._changed(place)
+    def _items(self, turn: int | None) -> list[Item]:
+        return self.preface if turn is None else self.turns[turn].items
+
+    def _add(self, item: Item, id: str = "") -> Redraw:
+        """Add an item at the end, or in the place of the one with its id."""
+        newest = self._turn.number if self._turn else None
+        turn, at = self._named.get(id, (newest, len(self._items(newest))))
+        self._items(turn)[at : at + 1] = [item]
+        if id:
+            self._named[id] = turn, at
+        self._changed(place := Redraw(turn, at))
         return place
 
-    def _place(self, item: Item) -> int:
-        assert self._turn is not None
-        return next(at for at, each in enumerate(self._turn.items) if each is item)
+    def _change(self, id: str | None, kind: type[_I]) -> _I | None:
+        """The item with this id, which is drawn again; None if there is none."""
+        if id is None or id not in self._named:
+            return None
+        turn, at = self._named[id]
+        item = self._items(turn)[at]
+        assert isinstance(item, kind)
+        self._changed(Redraw(turn, at))
+        return item
 
     def _redraw(self) -> None:
         assert self._turn is not None
