@@ -300,7 +300,7 @@ class BuildQueue:
                     f"The build of {build.name} had just ended ({build.status}), so this is not in it: {wish}"
                 )
             before = _wishes(connection, build_id)
-            if wish and wish not in build.task and wish not in before.values():
+            if wish and f"\n{wish}\n" not in f"\n{build.task}\n" and wish not in before.values():
                 id, payload = f"{_WISH}{len(before) + 1}", {"text": f"{ADDED}{wish}"}
                 self._insert(connection, build_id, id, "to_builder", "progress", payload)
 
