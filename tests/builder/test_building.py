@@ -495,6 +495,7 @@ async def test_what_the_user_adds_reaches_the_builder_before_it_can_register(tmp
                 await world.queue.add_wish(build.id, "Make it also shout.")
                 await world.queue.add_wish(build.id, "Make it also shout.")
                 await world.queue.add_wish(build.id, "Greet a city.")  # it is in the task
+                await world.queue.add_wish(build.id, "a city")  # so is this, as a part of something else
 
         world.before_log = add
         build = await world.request()
@@ -503,6 +504,7 @@ async def test_what_the_user_adds_reaches_the_builder_before_it_can_register(tmp
             (True, False), (False, False), (False, False), (False, True),
         ]  # fmt: skip
         assert (build.status, "too late" in build.outcome) == ("active", False)
+        assert "a part of your task: a city" in world.results[0]
         assert ("progress", "The Builder is told as well: Make it also shout.") in await world.said(build)
         with pytest.raises(UsageError, match="had just ended"):
             await world.queue.add_wish(build.id, "And whisper.")

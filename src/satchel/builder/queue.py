@@ -36,7 +36,7 @@ from satchel.builder.records import (
 from satchel.builder.tables import build_messages, builds
 from satchel.clock import Clock
 from satchel.errors import NotFound, UsageError
-from satchel.plain import encodable
+from satchel.plain import storable
 from satchel.storage import Database, Prepared
 
 _R = TypeVar("_R", Build, BuildMessage)
@@ -212,7 +212,7 @@ class BuildQueue:
             late = [f"“{wish}”" for id, wish in _wishes(connection, build_id).items() if id not in heard]
             if status != "failed" and late:
                 outcome += f" It came too late, and is not in it: {' '.join(late)} Ask for it as a change."
-            if self._change(connection, build_id, is_open, status=status, outcome=outcome):
+            if self._change(connection, build_id, is_open, status=status, outcome=storable(outcome)):
                 payload = {"text": outcome, "status": status, "is_own": is_own}
                 type: MessageType = "error" if status == "failed" else "complete"
                 self._insert(connection, build_id, "end", "to_user", type, payload)
@@ -465,7 +465,7 @@ def _from_us(us: int) -> datetime:
 
 
 def _find(connection: Connection, build_id: str, user_id: str) -> Build | None:
-    query = _BUILD.where(builds.c.id == build_id, builds.c.user_id == user_id)
+    query = _BUILD.where(builds.c.id == storable(build_id), builds.c.user_id == user_id)
     row = connection.execute(query).one_or_none()
     return None if row is None else _build(row)
 
@@ -474,7 +474,7 @@ def _message_by_id(connection: Connection, build_id: str, id: str) -> BuildMessa
     query = (
         select(build_messages, builds.c.name)
         .join(builds, builds.c.id == build_messages.c.build_id)
-        .where(build_messages.c.build_id == build_id, build_messages.c.id == id)
+        .where(build_messages.c.build_id == storable(build_id), build_messages.c.id == storable(id))
     )
     row = connection.execute(query).one_or_none()
     return None if row is None else _message(row)
@@ -484,7 +484,7 @@ def _row(build: Build, user_id: str) -> dict[str, Any]:
     return {
         **{each.name: getattr(build, each.name) for each in fields(build)},
         "user_id": user_id,
-        "task": encodable(build.task),
+        "task": storable(build.task),
         "executor": "",  # of a former version
         "created_at": _to_us(build.created_at),
         "updated_at": _to_us(build.updated_at),
