@@ -205,6 +205,8 @@ async def test_every_table_of_memory_is_secured_also_after_an_upgrade(url: str) 
     with psycopg.connect(url) as connection:
         for table in (*reversed(builds.sorted_tables), *reversed(capabilities.sorted_tables)):
             connection.execute(f"DROP TABLE {table}".encode())
+        connection.execute("DROP TABLE session_entry, session_folder")
+        connection.execute("ALTER TABLE session_log DROP COLUMN entry")
         for table in new.keys() & {table.name for table in metadata.sorted_tables}:
             connection.execute(f"DROP POLICY of_user ON {table}".encode())
             connection.execute(
