@@ -368,8 +368,15 @@ async def test_text_that_only_a_file_takes_holds_up_no_capability(server: Server
         assert opened.made is not None
         assert opened.made.is_on_server
         catalogue = await opened.catalogue()
-        run = {"status": "crashed", "wall_ms": 1.0, "peak_mb": 2.0, "backend": "open"}
-        await catalogue.record_run("reaches", version=2, error="No file a\0b.", **run)
+        await catalogue.record_run(
+            "reaches",
+            version=2,
+            status="crashed",
+            wall_ms=1.0,
+            peak_mb=2.0,
+            backend="open",
+            error="No file a\0b.",
+        )
         assert (await catalogue.runs("reaches"))[0].error == "No file a b."
         queue = BuildQueue(opened.made, clock=opened.clock, user_id="default")
         assert (await queue.end("b1", "failed", "It said \0.")).outcome == "It said  ."

@@ -141,8 +141,15 @@ async def test_two_users_have_capabilities_of_one_name_and_neither_reaches_the_o
             await register(catalogue, "gone")
             await catalogue.remove("gone")
             ids[user] = made.id
-            run_of = {"status": "crashed", "wall_ms": 1.0, "peak_mb": 1.0, "backend": "open"}
-            await catalogue.record_run("greet", version=1, input={"city": user}, **run_of)
+            await catalogue.record_run(
+                "greet",
+                version=1,
+                status="crashed",
+                wall_ms=1.0,
+                peak_mb=1.0,
+                backend="open",
+                input={"city": user},
+            )
             queue, now = BuildQueue(database, clock=clock, user_id=user), clock.now()
             build = Build(id=user, capability_id=made.id, name="greet", kind="repair", task="", asked_by="",
                           session_id=user, model="", created_at=now, updated_at=now)  # fmt: skip

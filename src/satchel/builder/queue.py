@@ -6,12 +6,13 @@ import json
 from collections.abc import Collection, Mapping
 from dataclasses import fields
 from datetime import UTC, datetime, timedelta
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from sqlalchemy import (
     ColumnElement,
     Connection,
     bindparam,
+    delete,
     exists,
     func,
     insert,
@@ -38,6 +39,9 @@ from satchel.clock import Clock
 from satchel.errors import NotFound, UsageError
 from satchel.plain import storable
 from satchel.storage import Database, Prepared
+
+if TYPE_CHECKING:
+    from satchel.capabilities.kept import Seal
 
 _R = TypeVar("_R", Build, BuildMessage)
 
@@ -85,10 +89,12 @@ class BuildQueue:
     unusable.
     """
 
-    def __init__(self, database: Database, *, clock: Clock, user_id: str) -> None:
+    def __init__(self, database: Database, *, clock: Clock, user_id: str, seal: Seal | None = None) -> None:
+        """Take a seal with the home's key where the database is a server: there others may write answers, too."""
         self._database = database.of(user_id)
         self._clock = clock
         self._user = user_id
+        self._seal = seal
 
     # Builds
 
@@ -273,11 +279,10 @@ class BuildQueue:
                     f"The build of {build.name} has ended ({build.status}), so it can't take an answer. "
                     f"To have it changed: satchel capability repair {build.name}"
                 )
-            payload = {
-                "question_id": question_id,
-                "text": None if text is None else text[:_MOST_TEXT],
-                "by": by,
-            }
+            given = None if text is None else text[:_MOST_TEXT]
+            payload = {"question_id": question_id, "text": given, "by": by}
+            if self._seal is not None:
+                payload["proof"] = self._seal.signed(_agreed(question, given), of="answer").split()[0]
             id = _answer_id(question_id)
             return self._insert(connection, build_id, id, "to_builder", "answer", payload)
 
@@ -311,8 +316,19 @@ class BuildQueue:
         return set(await self._database.read(lambda connection: _wishes(connection, build_id)))
 
     async def answer_to(self, build_id: str, question_id: str) -> BuildMessage | None:
-        """The answer to a question, or None."""
-        return await self.message(build_id, _answer_id(question_id))
+        """The answer to a question, or None. With a seal, one without its proof is removed, and the question is open
+        again.
+        """
+        answer = await self.message(build_id, _answer_id(question_id))
+        if answer is None or self._seal is None:
+            return answer
+        if (question := await self.message(build_id, question_id)) is not None:
+            said = _agreed(question, answer.payload.get("text"))
+            if self._seal.proven(f"{answer.payload.get('proof')} {said}", of="answer"):
+                return answer
+        forged = delete(build_messages).where(build_messages.c.number == answer.number)
+        await self._database.write(lambda connection: connection.execute(forged))
+        return None
 
     async def message(self, build_id: str, id: str) -> BuildMessage | None:
         """A message by its id, or None."""
@@ -441,6 +457,11 @@ def _wishes(connection: Connection, build_id: str) -> dict[str, str]:
     added = query.where(build_messages.c.build_id == build_id, build_messages.c.id.startswith(_WISH))
     rows = connection.execute(added.order_by(build_messages.c.number))
     return {row.id: _message(row).wish for row in rows}
+
+
+def _agreed(question: BuildMessage, text: str | None) -> str:
+    """What an answer is given to, and the answer."""
+    return json.dumps([question.build_id, question.id, question.payload, text], sort_keys=True)
 
 
 def _answer_id(question_id: str) -> str:
