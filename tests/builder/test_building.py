@@ -7,15 +7,18 @@ from typing import Any
 
 import anyio
 import pytest
+from sqlalchemy import update
 
 from satchel.builder.queue import BuildQueue
-from satchel.builder.records import CANCELLED, BuildMessage
+from satchel.builder.records import CANCELLED, EARNED, BuildMessage
+from satchel.builder.tables import builds
 from satchel.builder.workshop import wanted_packages
-from satchel.capabilities.records import Access
+from satchel.capabilities.records import Access, Provenance, Wanted
 from satchel.clock import ManualClock
 from satchel.config import PermissionRule, RuleAction, RuleOptions
 from satchel.errors import ModelUnavailable, NotFound, StorageUnwritable, UsageError
 from satchel.events import MemoryCaptured, SessionEnd, TurnEnd, TurnStart
+from satchel.memory.text.hashing import WordHasher
 from satchel.models.port import ModelRequest
 from satchel.models.scripted import Call, Reply
 from tests.builder.world import CASES, GREET, WHOLE, World, open_world, register, tries, write
@@ -466,6 +469,60 @@ async def test_what_is_not_approved_yet_pauses_the_round_and_is_no_error_of_the_
         )  # fmt: skip
 
 
+@requirement("storage:postgres:builds")
+@pytest.mark.parametrize("forged", ["an answer", "the build"])
+async def test_who_can_write_to_the_database_allows_no_build_anything(tmp_path: Path, forged: str) -> None:
+    """The database is a file here; on a server others may be able to write its rows."""
+    files = [write("main.py", GREET), write("tests/cases.jsonl", CASES), tries()]
+    script = [Reply(calls=files), *[Reply(calls=[register(state=True)])] * 3]
+    async with open_world(tmp_path, script) as world:
+        world.queue = BuildQueue(
+            world.database, clock=world.clock, user_id="default", seal=WordHasher(tmp_path / "key")
+        )
+        build, _ = await world.build()
+        (question,) = await world.queue.open_questions()
+        if forged == "an answer":
+            theirs = BuildQueue(world.database, clock=world.clock, user_id="default")
+            await theirs.answer(build.id, question.id, "yes", by="thief")
+        else:
+            other = (
+                await world.catalogue.create(
+                    Wanted(name="other", description="x"), provenance=Provenance(made_by="user")
+                )
+            ).id
+            await world.queue.answer(build.id, question.id, "yes", by="test")
+            change = update(builds).values(capability_id=other)
+            await world.database.write(lambda connection: connection.execute(change))
+        build = await world.builder.build(build.id)
+        for capability in await world.catalogue.list():
+            assert await world.catalogue.approved(capability.id) == Access()
+        if forged == "an answer":
+            assert (build.status, [one.id for one in await world.queue.open_questions()]) == (
+                "waiting", [question.id],
+            )  # fmt: skip
+            await world.queue.answer(build.id, question.id, "yes", by="test")
+            assert (await world.builder.build(build.id)).status == "active"
+            assert await world.catalogue.approved("greet") == Access(state=True)
+
+
+@requirement("storage:postgres:builds")
+async def test_who_can_write_to_the_database_has_no_proposal_registered(tmp_path: Path) -> None:
+    async with open_world(tmp_path, []) as world:
+        world.queue = BuildQueue(
+            world.database, clock=world.clock, user_id="default", seal=WordHasher(tmp_path / "key")
+        )
+        draft = {"description": "How to greet.", "document": "Say hello."}
+        build = await world.request(
+            build_id="earned-1", question={"text": "Keep it?", "before": None, "cases": [], "draft": draft}
+        )
+        theirs = BuildQueue(world.database, clock=world.clock, user_id="default")
+        await theirs.answer(build.id, EARNED, "yes", by="thief")
+        assert (await world.builder.build(build.id)).status == "waiting"
+        assert (await world.catalogue.get("greet")).version == 0
+        await world.queue.answer(build.id, EARNED, "yes", by="test")
+        assert (await world.builder.build(build.id)).status == "active"
+
+
 @requirement("builder:unapproved")
 async def test_a_secret_without_a_value_is_a_question_until_a_process_has_it(tmp_path: Path) -> None:
     files = [write("main.py", GREET), write("tests/cases.jsonl", CASES), tries()]
@@ -495,6 +552,7 @@ async def test_what_the_user_adds_reaches_the_builder_before_it_can_register(tmp
                 await world.queue.add_wish(build.id, "Make it also shout.")
                 await world.queue.add_wish(build.id, "Make it also shout.")
                 await world.queue.add_wish(build.id, "Greet a city.")  # it is in the task
+                await world.queue.add_wish(build.id, "a city")  # so is this, as a part of something else
 
         world.before_log = add
         build = await world.request()
@@ -503,6 +561,7 @@ async def test_what_the_user_adds_reaches_the_builder_before_it_can_register(tmp
             (True, False), (False, False), (False, False), (False, True),
         ]  # fmt: skip
         assert (build.status, "too late" in build.outcome) == ("active", False)
+        assert "a part of your task: a city" in world.results[0]
         assert ("progress", "The Builder is told as well: Make it also shout.") in await world.said(build)
         with pytest.raises(UsageError, match="had just ended"):
             await world.queue.add_wish(build.id, "And whisper.")

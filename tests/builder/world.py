@@ -180,6 +180,7 @@ class World:
         **settings: Any,
     ) -> None:
         self.home = home
+        self.database = database
         self.clock = clock
         self.catalogue = catalogue
         self.model = ScriptedModel(script)
@@ -248,7 +249,14 @@ class World:
             spent_on_day=spent,
         )
 
-    async def request(self, name: str = "greet", description: str = "Greet a city.", **more: Any) -> Build:
+    async def request(
+        self,
+        name: str = "greet",
+        description: str = "Greet a city.",
+        *,
+        question: Mapping[str, Any] | None = None,
+        **more: Any,
+    ) -> Build:
         wanted = Wanted(name=name, description=description)
         requested = await self.catalogue.request(wanted, **more)
         now = self.clock.now()
@@ -264,7 +272,8 @@ class World:
                 model="scripted:scripted",
                 created_at=now,
                 updated_at=now,
-            )
+            ),
+            question=question,
         )
 
     async def build(self, **more: Any) -> tuple[Build, Capability]:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import shutil
+import sqlite3
 import subprocess
 import sys
 import tarfile
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,9 +19,10 @@ import pytest
 from satchel.builder.queue import BuildQueue
 from satchel.builder.records import Build
 from satchel.capabilities import Wanted
+from satchel.capabilities.records import Run
 from satchel.clock import Clock, SystemClock
 from satchel.config import Settings, load, set_value
-from satchel.errors import Refused, StorageError, UsageError
+from satchel.errors import NotFound, Refused, StorageError, UsageError
 from satchel.events import Notice
 from satchel.memory.transfer.moving import count_rows, digest_rows
 from satchel.runtime.backup import restore
@@ -349,6 +352,36 @@ async def test_capabilities_and_builds_move_there_and_back_and_are_in_backups(
     async with Database.open(url) as database:
         assert not await database.read(has_made)
     assert await made(home) == before
+
+
+@requirement("storage:postgres:moving", "storage:postgres:capabilities")
+async def test_text_that_only_a_file_takes_holds_up_no_capability(server: Server, tmp_path: Path) -> None:
+    home, url = tmp_path / "home", server.url(server.schema_for(tmp_path), role="ordinary")
+    await make(home)
+    with closing(sqlite3.connect(home / "satchel.db")) as file, file:  # as the version before stored it
+        file.execute("UPDATE capability_runs SET error = 'x' || char(0)")
+        file.execute("UPDATE builds SET task = 'x' || char(0)")
+    set_value(home / "config.toml", "database", url)
+    before = await made(home)
+    assert [one.error for one in before if isinstance(one, Run)] == ["x "]
+    async with Home.open(settings_of(home)) as opened:
+        assert opened.made is not None
+        assert opened.made.is_on_server
+        catalogue = await opened.catalogue()
+        await catalogue.record_run(
+            "reaches",
+            version=2,
+            status="crashed",
+            wall_ms=1.0,
+            peak_mb=2.0,
+            backend="open",
+            error="No file a\0b.",
+        )
+        assert (await catalogue.runs("reaches"))[0].error == "No file a b."
+        queue = BuildQueue(opened.made, clock=opened.clock, user_id="default")
+        assert (await queue.end("b1", "failed", "It said \0.")).outcome == "It said  ."
+        with pytest.raises(NotFound):
+            await queue.get("b1\0")
 
 
 @requirement("storage:postgres:backup")

@@ -230,6 +230,12 @@ async def test_a_run_from_a_spare_is_as_fresh_as_any(tmp_path: Path) -> None:
         (tmp_path / "c").rename(tmp_path / "old")
         code(tmp_path / "c", "def run(args):\n    return 'new'")
         assert (await sandbox.run(RunSpec(entry=entry))).result == "new"
+        # Of files that their owner alone may read, root shows a copy.
+        (tmp_path / "c" / "main.py").chmod(0o600)
+        for text in ("one", "two"):
+            (tmp_path / "c" / "main.py").write_text(f"def run(args):\n    return '{text}'")
+            assert (await sandbox.run(RunSpec(entry=entry))).result == text
+            await anyio.wait_all_tasks_blocked()
     finally:
         await sandbox.aclose()
     assert sandbox._spares == []

@@ -12,14 +12,21 @@ import psycopg
 import pytest
 from sqlalchemy import Connection, Executable, Table, delete, func, insert, select, update
 
+from satchel.builder.queue import BuildQueue
+from satchel.builder.records import Build
 from satchel.builder.tables import metadata as builds
+from satchel.capabilities.catalogue import Catalogue
+from satchel.capabilities.tables import capability_approvals
 from satchel.capabilities.tables import metadata as capabilities
+from satchel.clock import SystemClock
 from satchel.errors import SatchelError, StorageUnwritable
 from satchel.memory import Episode, Memory
 from satchel.memory.store.tables import memories, metadata, models, spaces, tags, vectors
+from satchel.memory.text.hashing import WordHasher
 from satchel.models import ScriptedModel
 from satchel.models.embedding import HashingEmbedder
 from satchel.storage import Database
+from tests.capabilities.world import draft, register
 from tests.postgresql import Server, server_of
 from tests.requirements import requirement
 
@@ -114,6 +121,66 @@ async def test_a_change_without_a_condition_leaves_other_users_rows(database: Da
     assert await database.read(lambda connection: count(connection, memories)) == len(before)
 
 
+@requirement("storage:postgres:rows-of-a-user", "storage:postgres:capabilities")
+async def test_two_users_have_capabilities_of_one_name_and_neither_reaches_the_others(
+    url: str, tmp_path: Path
+) -> None:
+    clock, seal, tables = SystemClock(), WordHasher(tmp_path / "forgotten.key"), capabilities.sorted_tables
+    async with Database.open(url) as database:
+
+        async def of(user: str) -> Catalogue:
+            return await Catalogue.open(database, home=tmp_path, clock=clock, user=user, seal=seal)
+
+        def counts(connection: Connection) -> dict[str, int]:
+            return {table.name: count(connection, table) for table in (*tables, *builds.sorted_tables)}
+
+        ids = {}
+        for user in ("ann", "ben"):
+            catalogue = await of(user)
+            made = await register(catalogue, "greet", draft(secrets=[f"KEY_OF_{user.upper()}"]))
+            await register(catalogue, "gone")
+            await catalogue.remove("gone")
+            ids[user] = made.id
+            await catalogue.record_run(
+                "greet",
+                version=1,
+                status="crashed",
+                wall_ms=1.0,
+                peak_mb=1.0,
+                backend="open",
+                input={"city": user},
+            )
+            queue, now = BuildQueue(database, clock=clock, user_id=user), clock.now()
+            build = Build(id=user, capability_id=made.id, name="greet", kind="repair", task="", asked_by="",
+                          session_id=user, model="", created_at=now, updated_at=now)  # fmt: skip
+            await queue.add(build)
+            await queue.tell(user, id="q", type="question", payload={"text": "Which?"})
+        everything = await database.read(counts)
+        assert {name for name, rows in everything.items() if rows == 0} <= {"capability_vectors"}
+        for user in ("ann", "ben"):
+            assert await database.of(user).read(counts) == {name: n // 2 for name, n in everything.items()}
+            [mine] = await (await of(user)).list()
+            assert (mine.id, mine.access.secrets) == (ids[user], (f"KEY_OF_{user.upper()}",))
+            assert await (await of(user)).find(ids["ben" if user == "ann" else "ann"]) is None
+            assert [b.id for b in await BuildQueue(database, clock=clock, user_id=user).open_builds()] == [
+                user
+            ]
+        assert set((await database.of("eve").read(counts)).values()) == {0}
+        granted = {"capability_id": ids["ben"], "kind": "secret", "value": "HOME", "approved_at": 0}
+        with pytest.raises(StorageUnwritable, match="row-level security"):
+            await database.of("ann").write(partial(run, insert(capability_approvals).values(granted)))
+        for table in (*reversed(builds.sorted_tables), *reversed(tables)):
+            await database.of("ann").write(partial(run, delete(table)))
+        assert await database.read(counts) == {name: n // 2 for name, n in everything.items()}
+        # What Ann's rows have lost comes back from the folders that both share, and Ben's stays as it was.
+        assert [each.id for each in await (await of("ann")).list()] == [ids["ann"]]
+        bens = await of("ben")
+        assert (await bens.checkout(await bens.get("greet"))).edited is False
+        await (await of("ann")).remove("greet")
+        assert [each.id for each in await bens.list()] == [ids["ben"]]
+        assert bens.returned == ()
+
+
 @requirement("storage:postgres:rows-of-a-user")
 async def test_a_transaction_for_all_users_looks_for_the_owner_of_no_row(database: Database) -> None:
     def plan(connection: Connection) -> Sequence[str]:
@@ -145,6 +212,8 @@ async def test_every_table_of_memory_is_secured_also_after_an_upgrade(url: str) 
     with psycopg.connect(url) as connection:
         for table in (*reversed(builds.sorted_tables), *reversed(capabilities.sorted_tables)):
             connection.execute(f"DROP TABLE {table}".encode())
+        connection.execute("DROP TABLE session_entry, session_folder")
+        connection.execute("ALTER TABLE session_log DROP COLUMN entry")
         for table in new.keys() & {table.name for table in metadata.sorted_tables}:
             connection.execute(f"DROP POLICY of_user ON {table}".encode())
             connection.execute(

@@ -120,6 +120,8 @@ class Builder:
             if not await self.may_go_on(build):
                 return await self._failed(build, CANCELLED)
             answer = await self.queue.answer_to(build.id, EARNED)
+            if answer is None and await self.queue.proposal(build.id):
+                return await self.queue.lay_aside(build.id)
             if answer is not None and not yes_or_no(answer.payload.get("text") or ""):
                 return await self._failed(build, DECLINED)
             if build.attempts > _MOST_ATTEMPTS:
@@ -132,7 +134,9 @@ class Builder:
     async def may_go_on(self, build: Build) -> bool:
         """False once it was cancelled, or its capability removed. What it has registered still has to be told."""
         registering = self.registering
-        is_open = await registering.catalogue.building(build.id) is not None
+        # Whose build it is, the capability says: on a server, others can write the rows of builds.
+        capability = await registering.catalogue.building(build.id)
+        is_open = capability is not None and capability.id == build.capability_id
         return is_open or await registering.registered(build) is not None
 
     async def _failed(self, build: Build, reason: str) -> Build:

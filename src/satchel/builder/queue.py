@@ -6,12 +6,13 @@ import json
 from collections.abc import Collection, Mapping
 from dataclasses import fields
 from datetime import UTC, datetime, timedelta
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from sqlalchemy import (
     ColumnElement,
     Connection,
     bindparam,
+    delete,
     exists,
     func,
     insert,
@@ -36,8 +37,11 @@ from satchel.builder.records import (
 from satchel.builder.tables import build_messages, builds
 from satchel.clock import Clock
 from satchel.errors import NotFound, UsageError
-from satchel.plain import encodable
+from satchel.plain import storable
 from satchel.storage import Database, Prepared
+
+if TYPE_CHECKING:
+    from satchel.capabilities.kept import Seal
 
 _R = TypeVar("_R", Build, BuildMessage)
 
@@ -85,10 +89,12 @@ class BuildQueue:
     unusable.
     """
 
-    def __init__(self, database: Database, *, clock: Clock, user_id: str) -> None:
+    def __init__(self, database: Database, *, clock: Clock, user_id: str, seal: Seal | None = None) -> None:
+        """Take a seal with the home's key where the database is a server: there others may write answers, too."""
         self._database = database.of(user_id)
         self._clock = clock
         self._user = user_id
+        self._seal = seal
 
     # Builds
 
@@ -212,7 +218,7 @@ class BuildQueue:
             late = [f"“{wish}”" for id, wish in _wishes(connection, build_id).items() if id not in heard]
             if status != "failed" and late:
                 outcome += f" It came too late, and is not in it: {' '.join(late)} Ask for it as a change."
-            if self._change(connection, build_id, is_open, status=status, outcome=outcome):
+            if self._change(connection, build_id, is_open, status=status, outcome=storable(outcome)):
                 payload = {"text": outcome, "status": status, "is_own": is_own}
                 type: MessageType = "error" if status == "failed" else "complete"
                 self._insert(connection, build_id, "end", "to_user", type, payload)
@@ -273,11 +279,10 @@ class BuildQueue:
                     f"The build of {build.name} has ended ({build.status}), so it can't take an answer. "
                     f"To have it changed: satchel capability repair {build.name}"
                 )
-            payload = {
-                "question_id": question_id,
-                "text": None if text is None else text[:_MOST_TEXT],
-                "by": by,
-            }
+            given = None if text is None else text[:_MOST_TEXT]
+            payload = {"question_id": question_id, "text": given, "by": by}
+            if self._seal is not None:
+                payload["proof"] = self._seal.signed(_agreed(question, given), of="answer").split()[0]
             id = _answer_id(question_id)
             return self._insert(connection, build_id, id, "to_builder", "answer", payload)
 
@@ -300,7 +305,7 @@ class BuildQueue:
                     f"The build of {build.name} had just ended ({build.status}), so this is not in it: {wish}"
                 )
             before = _wishes(connection, build_id)
-            if wish and wish not in build.task and wish not in before.values():
+            if wish and f"\n{wish}\n" not in f"\n{build.task}\n" and wish not in before.values():
                 id, payload = f"{_WISH}{len(before) + 1}", {"text": f"{ADDED}{wish}"}
                 self._insert(connection, build_id, id, "to_builder", "progress", payload)
 
@@ -311,8 +316,19 @@ class BuildQueue:
         return set(await self._database.read(lambda connection: _wishes(connection, build_id)))
 
     async def answer_to(self, build_id: str, question_id: str) -> BuildMessage | None:
-        """The answer to a question, or None."""
-        return await self.message(build_id, _answer_id(question_id))
+        """The answer to a question, or None. With a seal, one without its proof is removed, and the question is open
+        again.
+        """
+        answer = await self.message(build_id, _answer_id(question_id))
+        if answer is None or self._seal is None:
+            return answer
+        if (question := await self.message(build_id, question_id)) is not None:
+            said = _agreed(question, answer.payload.get("text"))
+            if self._seal.proven(f"{answer.payload.get('proof')} {said}", of="answer"):
+                return answer
+        forged = delete(build_messages).where(build_messages.c.number == answer.number)
+        await self._database.write(lambda connection: connection.execute(forged))
+        return None
 
     async def message(self, build_id: str, id: str) -> BuildMessage | None:
         """A message by its id, or None."""
@@ -443,6 +459,11 @@ def _wishes(connection: Connection, build_id: str) -> dict[str, str]:
     return {row.id: _message(row).wish for row in rows}
 
 
+def _agreed(question: BuildMessage, text: str | None) -> str:
+    """What an answer is given to, and the answer."""
+    return json.dumps([question.build_id, question.id, question.payload, text], sort_keys=True)
+
+
 def _answer_id(question_id: str) -> str:
     return f"{_ANSWER}{question_id}"
 
@@ -465,7 +486,7 @@ def _from_us(us: int) -> datetime:
 
 
 def _find(connection: Connection, build_id: str, user_id: str) -> Build | None:
-    query = _BUILD.where(builds.c.id == build_id, builds.c.user_id == user_id)
+    query = _BUILD.where(builds.c.id == storable(build_id), builds.c.user_id == user_id)
     row = connection.execute(query).one_or_none()
     return None if row is None else _build(row)
 
@@ -474,7 +495,7 @@ def _message_by_id(connection: Connection, build_id: str, id: str) -> BuildMessa
     query = (
         select(build_messages, builds.c.name)
         .join(builds, builds.c.id == build_messages.c.build_id)
-        .where(build_messages.c.build_id == build_id, build_messages.c.id == id)
+        .where(build_messages.c.build_id == storable(build_id), build_messages.c.id == storable(id))
     )
     row = connection.execute(query).one_or_none()
     return None if row is None else _message(row)
@@ -484,7 +505,7 @@ def _row(build: Build, user_id: str) -> dict[str, Any]:
     return {
         **{each.name: getattr(build, each.name) for each in fields(build)},
         "user_id": user_id,
-        "task": encodable(build.task),
+        "task": storable(build.task),
         "executor": "",  # of a former version
         "created_at": _to_us(build.created_at),
         "updated_at": _to_us(build.updated_at),

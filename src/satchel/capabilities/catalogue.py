@@ -71,7 +71,7 @@ from satchel.capabilities.tables import (
 from satchel.clock import Clock
 from satchel.config.home import ensure_home
 from satchel.errors import NotFound, Refused, SatchelError, StorageError, StorageUnwritable, UsageError
-from satchel.plain import encodable
+from satchel.plain import storable
 from satchel.storage import Database, Prepared
 
 T = TypeVar("T")
@@ -939,7 +939,7 @@ class Catalogue:
             "capability_id": capability.id,
             "version": version,
             "status": status,
-            "error": encodable(error[-_MAX_ERROR:]),
+            "error": storable(error[-_MAX_ERROR:]),
             "input": given if len(given) <= _MAX_INPUT else "",
             "wall_ms": wall_ms,
             "peak_mb": peak_mb,
@@ -1039,7 +1039,7 @@ class Catalogue:
 
     def _row(self, connection: Connection, name: str) -> Row[Any] | None:
         """The row with this id, name or tool name."""
-        name = encodable(name)
+        name = storable(name)
         mine = select(capabilities).where(capabilities.c.user_id == self._user)
         found = connection.execute(mine.where(capabilities.c.name == name.removeprefix("cap_"))).one_or_none()
         # A capability may be called `cap_…` itself.
@@ -1060,7 +1060,7 @@ class Catalogue:
                 id=id,
                 user_id=self._user,
                 name=wanted.name,
-                description=encodable(" ".join(wanted.description.split())),
+                description=storable(" ".join(wanted.description.split())),
                 status="building" if provenance.build_id else "proposed",
                 version=0,
                 input_schema=_json(dict(wanted.input_schema)),

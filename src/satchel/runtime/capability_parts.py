@@ -114,7 +114,7 @@ class CapabilityParts:
         builds = Builds(
             parts,
             home,
-            queue=BuildQueue(home.made, clock=clock, user_id="default"),
+            queue=BuildQueue(home.made, clock=clock, user_id="default", seal=home.seal),
             catalogue=catalogue,
             registrar=registrar,
             allowances=allowances,

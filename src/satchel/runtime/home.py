@@ -107,8 +107,12 @@ class Home:
         """
         if self.made is None:
             raise StorageError("The database can't be used. `satchel doctor` shows why.")
-        seal = self.hasher if self.made is self.server else None
-        return await Catalogue.open(self.made, home=self.settings.home, clock=self.clock, seal=seal)
+        return await Catalogue.open(self.made, home=self.settings.home, clock=self.clock, seal=self.seal)
+
+    @property
+    def seal(self) -> WordHasher | None:
+        """What proves who wrote about capabilities and builds; None for the home's file, which nobody else writes."""
+        return self.hasher if self.made is self.server else None
 
     def shared_key(self, purpose: str) -> bytes:
         """A key of 32 bytes that all homes with this one's `forgotten.key` have.

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import stat
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -155,6 +156,7 @@ class LocalSandbox(BaseBackend):
             scratch = made.enter_context(scratch_folder())
             scene = Scene(spec=spec, scratch=scratch)
             scene.out.mkdir()
+            key = _key(spec)  # before the code is copied
             places = self._places(scene)
             theirs, ours = os.pipe2(os.O_CLOEXEC)
             try:
@@ -162,7 +164,7 @@ class LocalSandbox(BaseBackend):
             except SandboxError:
                 os.close(ours)
                 raise
-            spare = Spare(_key(spec), scene, places, started, ours, made.pop_all())
+            spare = Spare(key, scene, places, started, ours, made.pop_all())
             spare.expiry = asyncio.get_running_loop().call_later(SPARE_S, self._expire, spare)
             self._spares.append(spare)
         while len(self._spares) > self._most_spares:
@@ -207,9 +209,17 @@ class Spare:
 
 def _key(spec: RunSpec) -> object:
     """What two runs have in common that can use the same spare: everything but arguments and secrets."""
-    folders = []
-    for path in (spec.code_dir, spec.layer):
-        # A folder of the same name that was made anew isn't the one that is mounted.
-        info = os.stat(path) if path is not None and path.exists() else None
-        folders.append((path, info.st_dev, info.st_ino) if info is not None else None)
-    return (tuple(folders), spec.limits, spec.read_only, spec.writable, tuple(sorted(spec.environ.items())))
+    # A folder of the same name that was made anew isn't the one that is mounted. Of the code, root's spare has a copy.
+    code = () if spec.code_dir is None else (spec.code_dir, *sorted(spec.code_dir.rglob("*")))
+    found = [(path, _state(path)) for path in (*code, spec.layer) if path is not None]
+    return (tuple(found), spec.limits, spec.read_only, spec.writable, tuple(sorted(spec.environ.items())))
+
+
+def _state(path: Path) -> tuple[int, ...] | None:
+    """What changes with whatever is written to a file; None if it is gone."""
+    try:
+        info = path.stat()
+    except OSError:
+        return None
+    is_folder = stat.S_ISDIR(info.st_mode)
+    return (info.st_dev, info.st_ino, *(() if is_folder else (info.st_size, info.st_ctime_ns)))

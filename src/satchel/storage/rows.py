@@ -9,6 +9,7 @@ from typing import Any
 from sqlalchemy import Connection, LargeBinary, Table, func, insert, select, text
 
 from satchel.errors import StorageError
+from satchel.plain import storable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,10 +46,13 @@ class OwnedRows:
 
 
 def _plain(rows: Iterable[Any]) -> list[dict[str, Any]]:
-    return [
-        {name: bytes(value) if isinstance(value, memoryview) else value for name, value in row.items()}
-        for row in rows
-    ]
+    return [{name: _value(value) for name, value in row.items()} for row in rows]
+
+
+def _value(value: Any) -> Any:
+    if isinstance(value, str):
+        return storable(value)  # an older version kept what only a file takes
+    return bytes(value) if isinstance(value, memoryview) else value
 
 
 def last_number(connection: Connection, table: Table) -> int:
