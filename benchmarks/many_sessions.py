@@ -107,7 +107,9 @@ async def listed(home: Path, sessions: int) -> dict[str, float]:
         return (time.process_time() - before) * 1000
 
     async with Database.open(home / "satchel.db") as database:
-        ever = await view(SessionStore(home / "sessions", database, clock=SystemClock()))
+        before = time.process_time()
+        await SessionStore(home / "sessions", database, clock=SystemClock()).first_look()
+        ever = (time.process_time() - before) * 1000
     firsts, again, grown = [], [], []
     for _ in range(VIEWS // 4):
         async with Database.open(home / "satchel.db") as database:

@@ -40,6 +40,7 @@ SETTINGS = (
     "/settings?q=a",
     "/settings/servers",
     "/settings/servers/good",
+    "/settings/servers/good/edit",
     "/settings/permissions",
 )
 WITH_TARGETS = {"rules": {"target-size": {"enabled": True}}}
@@ -76,6 +77,7 @@ def filled(world: World) -> dict[str, str]:
     path = world.home / "config.toml"
     path.write_text(
         f"[mcp_servers.good]\ncommand = {json.dumps(sys.executable)}\nargs = {json.dumps([str(STRANGER), 'good', '.', 'x' * 60])}\n"
+        + 'env = { STRANGER_KEY = "sk-good" }\n'
         + '[[permissions]]\naction = "allow"\ntool = "bash(git *)"\n'
     )
     try:
@@ -181,6 +183,7 @@ def test_every_page_fits_a_wide_and_a_narrow_window_and_can_be_read_aloud(
         "/",
         "/sessions",
         "/setup",
+        "/setup/ollama",
         "/memories",
         "/search?q=the",
         "/memories?q=network",

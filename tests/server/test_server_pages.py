@@ -307,21 +307,21 @@ def test_a_server_is_changed_without_its_values_being_shown(tmp_path: Any) -> No
 
         assert "Line 1 is not a name" in change(more="nonsense").text
         before = config.read_text()
-        shown = read(
-            change(**{"place": server.url, "value.X-Extra": "no", "gone.X-Old": "1", "more": "X-New: it"})
-        )
+        given = {"place": server.url, "value.X-Extra": "no", "gone.X-Old": "1", "more": "X-New: it"}
+        assert "Authorization was given for the address before" in change(**given).text
+        shown = read(change(**given, **{"value.Authorization": "Bearer tok-1111111111"}))
         assert config.read_text() == before
         send(client, shown, f"{HERE}/save", {})
         assert tomllib.loads(config.read_text())["mcp_servers"]["t"] == {
             "url": server.url,
             "headers": {
                 "X-Extra": "${MCP_T_X_EXTRA_2}",
-                "Authorization": "${MCP_T_AUTHORIZATION}",
+                "Authorization": "${MCP_T_AUTHORIZATION_2}",
                 "X-New": "${MCP_T_X_NEW}",
             },
         }
         assert json.loads((world.home / "keys.json").read_text()) == {
-            "MCP_T_AUTHORIZATION": "Bearer tok-0123456789",
+            "MCP_T_AUTHORIZATION_2": "Bearer tok-1111111111",
             "MCP_T_X_EXTRA_2": "no",
             "MCP_T_X_NEW": "it",
         }

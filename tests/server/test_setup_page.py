@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from satchel.config import load
-from satchel.errors import ConfigError
+from satchel.errors import ConfigError, StorageUnwritable
 from satchel.runtime import model_setup
 from satchel.runtime.inventory import ProviderModels
 from tests.cli.conftest import serving as endpoint
@@ -114,7 +114,12 @@ def test_a_model_is_tried_kept_and_answers_the_next_message_of_an_open_session(
 
 
 @requirement("web-pages:setup")
-def test_a_provider_is_changed_after_set_up_and_used_so_at_once(tmp_path: Path) -> None:
+def test_a_provider_is_changed_after_set_up_and_used_so_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unwritable(*_: Any, **__: Any) -> None:
+        raise StorageUnwritable("The settings can't be written.")
+
     nothing: Any = lambda held: None  # noqa: E731
     native, listed = Ollama(lines({"content": "Small."})), models_at("/v1/models", names=("q",))
     with (
@@ -145,6 +150,12 @@ def test_a_provider_is_changed_after_set_up_and_used_so_at_once(tmp_path: Path) 
         assert first.asked[-1].path == "/v1/chat/completions"
 
         given = {"base_url": second.url, "key": "sk-second", "context_window": "9000"}
+        with monkeypatch.context() as patch:
+            patch.setattr(model_setup, "set_value", unwritable)
+            assert send(client, page, path, given | {"context_window": ""}).status_code == 422
+        kept = (world.home / "keys.json").read_text()
+        assert KEY in kept
+        assert "sk-second" not in kept
         assert send(client, page, path, given).status_code == 303
         count = len(first.asked)
         assert chat(program, "And now?")[-1].data["text"] == "ready"

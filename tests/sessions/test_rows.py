@@ -547,7 +547,13 @@ async def test_a_server_of_the_version_before_gets_the_tables_that_a_new_one_has
         own = ", ".join(
             f"conversation_{name}" for name in ("costs", "files", "lines", "parts", "requests", "uploads")
         )
-        connection.execute(text(f"DROP TABLE conversations, browser_logins, {own}, {tables}"))
+        made = connection.execute(
+            text(
+                "SELECT string_agg(tablename, ', ') FROM pg_tables WHERE schemaname = current_schema() "
+                "AND (tablename LIKE 'capabilit%' OR tablename LIKE 'build%')"
+            )
+        ).scalar_one()
+        connection.execute(text(f"DROP TABLE conversations, browser_logins, {own}, {tables}, {made}"))
         for table, _ in connection.execute(text(policies)).all():
             connection.execute(text(f"DROP POLICY of_user ON {table}"))
             connection.execute(

@@ -8,6 +8,7 @@ import json
 import os
 import re
 import shutil
+import sqlite3
 from collections.abc import AsyncIterator, Collection, Iterator
 from dataclasses import replace
 from datetime import timedelta
@@ -847,7 +848,7 @@ async def test_a_part_of_the_list_is_that_of_the_whole_and_looks_at_no_other_log
     for number in range(6):
         await world.session(f"s{number}", *exchange("hi", "hello"), cwd=f"/w{number % 2}")
     await world.session("build-1", *exchange("make it", "made"))
-    await reader.part(most=1)  # looks at all logs, once for a home
+    await reader.first_look()
     await agrees(reader)
     await agrees(
         world.another()
@@ -885,6 +886,42 @@ async def test_a_part_of_the_list_is_that_of_the_whole_and_looks_at_no_other_log
     await agrees(reader)
     await journal.aclose()
     await agrees(reader)
+
+
+@requirement("sessions:flat")
+async def test_a_page_waits_neither_for_the_first_look_nor_for_others_nor_for_a_log_that_cannot_be_read(
+    in_files: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if (database := in_files.database) is None:
+        pytest.skip("there is no index")
+    store = in_files.store
+    for id in ("s1", "s2"):
+        await in_files.session(id, *exchange("hi", "hello"))
+
+    async def ids() -> set[str]:
+        return {info.id for info in (await store.part(most=9)).infos}
+
+    with monkeypatch.context() as patch:
+        patch.setattr(database, "write", None)
+        assert await ids() == {"s1", "s2"}
+    await store.first_look()
+
+    await in_files.session("s3", *exchange("hi", "hello"))
+    (file,) = in_files.folder.glob("*.db")
+    with contextlib.closing(sqlite3.connect(file, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with anyio.fail_after(15):  # a turn's write waits for twice as long
+            assert await ids() == {"s1", "s2", "s3"}
+    assert await ids() == {"s1", "s2", "s3"}
+
+    path = await in_files.session("s4", *exchange("hi", "hello"))
+    path.rename(path.with_suffix(".away"))
+    path.mkdir()
+    monkeypatch.setattr(type(store._logs), "files", None)
+    assert await ids() == {"s1", "s2", "s3"}
+    path.rmdir()
+    path.with_suffix(".away").rename(path)
+    assert await ids() == {"s1", "s2", "s3", "s4"}
 
 
 @requirement("loop:budget:day")

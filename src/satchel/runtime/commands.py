@@ -73,11 +73,11 @@ if TYPE_CHECKING:
 
 _MOST_LISTED = 10
 _MOST_TOLD = 16_000
+"""Characters of a command's output that the model is told."""
 _MOST_OWN = 50
 """Lines of results by which a client knows its own posts."""
 USERS: Final = "the user's "
 """What the sources of posts begin with that the user's own commands made."""
-"""Characters of a command's output that the model is told."""
 _MOST_LOGGED = 4_000
 """Characters of a command's output that the session's log keeps."""
 _COMPLETION_S = 2.0

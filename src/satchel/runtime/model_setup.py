@@ -19,7 +19,7 @@ from satchel.config import ProviderSettings, Settings, set_value
 from satchel.config.keys import store_key, stored_keys
 from satchel.config.plugins import plugin_providers
 from satchel.config.providers import builtin_providers, ollama_base_url
-from satchel.errors import ModelAuthError, NotFound, UsageError
+from satchel.errors import ModelAuthError, NotFound, SatchelError, UsageError
 from satchel.messages import Usage
 from satchel.models import default_model
 from satchel.models.prices import known_window, priced
@@ -187,12 +187,8 @@ async def change_provider(settings: Settings, name: str, change: ProviderChange)
     if change.key and not provider.env_api_key:
         provider = replace(provider, env_api_key=own_key(provider))
     variable = provider.env_api_key
-    if (
-        urlsplit(provider.base_url).netloc != urlsplit(before.base_url).netloc
-        and change.key is None
-        and variable
-        and settings.secret(variable)
-    ):
+    moves = urlsplit(provider.base_url)[:2] != urlsplit(before.base_url)[:2]
+    if moves and change.key is None and variable and settings.secret(variable):
         raise UsageError("The key was given for the address before. Give the one of the new address as well.")
     secrets = {key: value for key, value in settings.secrets.items() if change.key is None or key != variable}
     secrets |= {variable: change.key} if change.key else {}
@@ -206,9 +202,18 @@ async def change_provider(settings: Settings, name: str, change: ProviderChange)
             set_value(path, f"providers.{name}.context_window", change.context_window.strip() or None)
         if change.key is not None and variable:
             store_key(settings.home, variable, change.key or None)
-        for part in ("base_url", "env_api_key"):
-            if (value := getattr(provider, part)) != getattr(before, part):
-                set_value(path, f"providers.{name}.{part}", value)
+        try:
+            for part in ("base_url", "env_api_key"):
+                if (value := getattr(provider, part)) != getattr(before, part):
+                    set_value(path, f"providers.{name}.{part}", value)
+        except SatchelError:
+            if change.key is not None and variable:  # the address before must not get the key of the new one
+                store_key(
+                    settings.home,
+                    variable,
+                    (variable in settings.stored and settings.secret(variable)) or None,
+                )
+            raise
 
     await anyio.to_thread.run_sync(keep)
 

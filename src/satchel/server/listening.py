@@ -211,6 +211,7 @@ async def served(
         server = _Server(_config(app.gate, None if given is not None else settings, home))
         async with anyio.create_task_group() as group:
             group.start_soon(app.service.sessions.sweep)
+            group.start_soon(satchel.sessions.first_look)
             if satchel.sessions.is_shared:
                 group.start_soon(app.service.sessions.hand_over, app.passing_on.carry_out)
             # Capture what hooks of other agents queued while no server was running.

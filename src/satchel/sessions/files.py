@@ -49,8 +49,9 @@ _MOST_OFFSETS = 256
 _BUFFER = 1 << 20
 _LOCKS = ".locks"
 _UNREAD = ".unread"
-"""Has a file for each session that was opened since the index has all of its log, with the log's place. An append to a
-log changes no folder, so nothing else tells which of many were appended to. It is removed under the writer's lock."""
+"""Has an empty file for each session that was opened since the index has all of its log, named after the log's place,
+so that a killed process leaves a whole one. An append to a log changes no folder, so nothing else tells which of many
+were appended to. It is removed under the writer's lock."""
 
 
 class FileLogs(Logs):
@@ -99,7 +100,7 @@ class FileLogs(Logs):
             for name in folders.keys() | noted
             if folders.get(name) != noted.get(name)
         }
-        places = set() if is_first else {self.root / place for place in self._unread().values()}
+        places = set() if is_first else {self.root / _place(mark) for mark in self._unread()}
         for folder in () if is_first else changed:
             beginning = name_of(self.root, self.root / folder / "_")[:-1]
             known = {
@@ -124,32 +125,30 @@ class FileLogs(Logs):
     def indexed(self, files: Collection[LogFile]) -> None:
         """See `Logs.indexed`. What somebody has open stays noted."""
         states = {file.name: file for file in files}
-        for session_id, place in self._unread().items():
+        for mark in self._unread():
             with contextlib.suppress(OSError):  # the next one notes it
-                if (lock := FileLock.take(self._lock_path(session_id), removes=True)) is None:
+                path = self.root / _place(mark)
+                lock = FileLock.take(self._lock_path(session_id_of(path) or ""), removes=True)
+                if lock is None:
                     continue
                 try:
-                    there = stat_log(self.root, self.root / place)
+                    there = stat_log(self.root, path)
                     if there is None or there == states.get(there.name):
-                        (self.root / _UNREAD / session_id).unlink(missing_ok=True)
+                        (self.root / _UNREAD / mark).unlink(missing_ok=True)
                 finally:
                     lock.release()
 
-    def _unread(self) -> dict[str, str]:
-        """The places of the logs that were opened, by session."""
-        found: dict[str, str] = {}
-        for entry in _entries(self.root / _UNREAD):
-            with contextlib.suppress(OSError, UnicodeDecodeError):
-                found[entry.name] = Path(entry.path).read_text("utf-8")
-        return found
+    def _unread(self) -> list[str]:
+        """The names of the files for logs that were opened."""
+        marks = [entry.name for entry in _entries(self.root / _UNREAD)]
+        return [mark for mark in marks if session_id_of(Path(_place(mark)))]
 
-    def _note_unread(self, path: Path, session_id: str) -> None:
+    def _note_unread(self, path: Path) -> None:
         """Note that a log that is held may grow from now on."""
-        mark = self.root / _UNREAD / session_id
+        mark = self.root / _UNREAD / f"{path.parent.name}@{path.stem}"
         try:
             make_folder(mark.parent)
-            with contextlib.suppress(FileExistsError), mark.open("x", encoding="utf-8") as file:
-                file.write(str(path.relative_to(self.root)))
+            mark.touch(0o600)
         except OSError as error:
             raise unwritable(mark, error) from error
 
@@ -189,7 +188,7 @@ class FileLogs(Logs):
         self, path: Path, session_id: str, hold: Hold, *, cwd: str, closed: Callable[[], object]
     ) -> FileJournal:
         """See `Logs.begin`."""
-        self._note_unread(path, session_id)
+        self._note_unread(path)
         log = Log(session_id=session_id, path=path)
         return self._journal(log, hold, cwd=cwd, is_new=True, closed=closed)
 
@@ -205,7 +204,7 @@ class FileLogs(Logs):
     ) -> FileJournal:
         """See `Logs.resume`. What it costs is in the index."""
         del costs
-        self._note_unread(path, session_id)
+        self._note_unread(path)
         log = read_log(path, session_id, offsets=self._offsets_of(path), visit=visit)
         if log.is_torn:  # Nothing may be appended to a torn last line.
             try:
@@ -305,6 +304,11 @@ class FileLogs(Logs):
         if len(self._offsets) > _MOST_OFFSETS:
             self._offsets.popitem(last=False)
         return offsets
+
+
+def _place(mark: str) -> str:
+    """Where the log is that a file in `_UNREAD` names. Folders and logs have no "@" in their names."""
+    return f"{mark.replace('@', '/', 1)}.jsonl"
 
 
 def stat_log(root: Path, path: Path) -> LogFile | None:

@@ -12,6 +12,7 @@ import re
 import unicodedata
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -47,6 +48,8 @@ from satchel.storage import Database
 
 T = TypeVar("T")
 
+_PAGE_S = 0.5
+"""How long a page waits for others that write to the index, before it looks at the logs themselves."""
 _SLICE_CHARS = 250_000
 """The text that one transaction adds or removes. It keeps the database's only writer busy for about 10 ms, and turns
 need that writer to store what was said."""
@@ -176,6 +179,7 @@ class SessionIndex:
         self._latest: dict[str, tuple[KnownLog, SessionInfo | None]] = {}
         self._listed: _Listed | None = None
         self._has_stored = False
+        self._is_noted = False
         # What was read of logs for which the stored index is behind, by a budget that stores nothing.
         self._ahead: dict[str, KnownLog] = {}
 
@@ -192,43 +196,65 @@ class SessionIndex:
         found = await self._from_rows(
             lambda connection: part(connection, self._shown, archived=archived, first=first, most=most)
         )
-        return found or part_of(await self.conversations(), archived=archived, first=first, most=most)
+        if found is None:
+            found = part_of((await self._look()).conversations, archived=archived, first=first, most=most)
+        return found
 
     async def family(self, of: SessionInfo) -> list[SessionInfo]:
         """The sessions of the same conversation and project."""
         found = await self._from_rows(lambda connection: members(connection, [entry_of(of)], self._shown))
         return [
             info
-            for info in (await self.sessions() if found is None else found)
+            for info in ((await self._look()).infos if found is None else found)
             if entry_of(info) == entry_of(of)
         ]
 
     async def _from_rows(self, read: Callable[[Connection], T]) -> T | None:
-        """Bring the index up to date and read it; None if there is none."""
+        """Bring the index up to date and read it; None if it has not all logs yet, or others write to it for long."""
         database = self._database
-        if database is None:
-            return None
         try:
+            if database is None or await self._is_first():
+                return None
             async with self._refreshing:
                 changes = await database.read(self._logs.changes)
-                if changes.is_first:
-                    files = await anyio.to_thread.run_sync(self._logs.files, limiter=self._limiter)
-                    here: Mapping[str, LogFile | None] = {file.name: file for file in files}
-                    before, _ = await self._stored()
-                else:
-                    here, before = changes.files, await self._rows(changes.files)
-                if here:
-                    after, is_indexed = await self._bring(here, before, True)
-                    if not is_indexed or len(after) < sum(file is not None for file in here.values()):
-                        return None
-                    await anyio.to_thread.run_sync(
-                        self._logs.indexed, [known.file for known in after], limiter=self._limiter
-                    )
-                if changes.is_first or changes.folders:
-                    await database.write(lambda connection: _note(connection, changes, self._shown))
+                if changes.is_first:  # a search has replaced a broken index
+                    return None
+                here = changes.files
+                after, is_indexed = await self._bring(here, await self._rows(here), True, wait_s=_PAGE_S)
+                if not is_indexed:
+                    return None
+                await self._note(changes, here, after)
             return await database.read(read)
-        except (StorageError, ValueError, TypeError):
+        except (StorageError, OSError, ValueError, TypeError):
             return None
+
+    async def first_look(self) -> None:
+        """Read all logs into the index, once for a home. Meanwhile, and without it, lists come from the logs."""
+        with contextlib.suppress(StorageError, OSError):
+            if await self._is_first():
+                await self._look()  # first, because pages wait for this part
+                await self._refresh()
+
+    async def _is_first(self) -> bool:
+        if not self._is_noted and self._database is not None:
+            self._is_noted = not (await self._database.read(self._logs.changes)).is_first
+        return not self._is_noted
+
+    async def _note(
+        self, changes: LogChanges, here: Mapping[str, LogFile | None], after: Collection[KnownLog]
+    ) -> None:
+        """Note that the index has what had changed. The folder of a log that can't be read is looked through again."""
+        read = {known.file.name: known.file for known in after}
+        if here:
+            await anyio.to_thread.run_sync(self._logs.indexed, read.values(), limiter=self._limiter)
+        missing = {
+            name.partition("/")[0] for name, file in here.items() if file is not None and name not in read
+        }
+        folders = {name: at for name, at in changes.folders.items() if name not in missing}
+        if (changes.is_first or folders) and self._database is not None:
+            await self._database.write(
+                lambda connection: _note(connection, folders, changes.is_first, self._shown), wait_s=_PAGE_S
+            )
 
     async def _rows(self, names: Collection[str]) -> dict[str, KnownLog]:
         """What the index holds of some logs."""
@@ -262,7 +288,7 @@ class SessionIndex:
                 )
             )
             stored = await self._rows(changes.files)
-        except (StorageError, ValueError, TypeError):
+        except (StorageError, OSError, ValueError, TypeError):
             return None
         if changes.is_first:
             return None
@@ -432,31 +458,47 @@ class SessionIndex:
         """Read what has changed since the last time. Also returns whether the index is complete."""
         # One refresh at a time, so that a second one finds the work done.
         async with self._refreshing:
+            changes = None
+            if self._database is not None:
+                with contextlib.suppress(StorageError, OSError):
+                    changes = await self._database.read(self._logs.changes)
             files = await anyio.to_thread.run_sync(self._logs.files, limiter=self._limiter)
-            return await self._bring({file.name: file for file in files}, *await self._stored())
+            here = {file.name: file for file in files}
+            after, is_indexed = await self._bring(here, *await self._stored())
+            if is_indexed and changes is not None:
+                with contextlib.suppress(StorageError):
+                    await self._note(changes, here, after)
+            return after, is_indexed
 
     async def _bring(
-        self, here: Mapping[str, LogFile | None], before: Mapping[str, KnownLog], is_indexed: bool
+        self,
+        here: Mapping[str, LogFile | None],
+        before: Mapping[str, KnownLog],
+        is_indexed: bool,
+        *,
+        wait_s: float | None = None,
     ) -> tuple[list[KnownLog], bool]:
-        """Read what has changed in these logs since `before`. Also returns whether the index has all of it."""
+        """Read what has changed in these logs since `before`. Also returns whether the index has all of it. A write to
+        it waits for others for up to `wait_s`.
+        """
         stale = {
             name
             for name, known in before.items()
             if (file := here.get(name)) is None or not (known.is_current(file) or known.continues_in(file))
         }
         if is_indexed and stale:
-            is_indexed = await self._succeeds(self._remove(sorted(stale)))
+            is_indexed = await self._succeeds(self._remove(sorted(stale), wait_s))
         after: list[KnownLog] = []
         for file in filter(None, here.values()):
             known = before.get(file.name) if file.name not in stale else None
             if known is None or not known.is_current(file):
-                known, is_indexed = await self._index(file, known, stores=is_indexed)
+                known, is_indexed = await self._index(file, known, is_indexed, wait_s)
             if known is not None:
                 after.append(known)
         return after, is_indexed
 
     async def _index(
-        self, file: LogFile, known: KnownLog | None, *, stores: bool
+        self, file: LogFile, known: KnownLog | None, stores: bool, wait_s: float | None
     ) -> tuple[KnownLog | None, bool]:
         """Read a log to its end and store it in slices, so that an interrupted call is continued by the next.
 
@@ -472,10 +514,10 @@ class SessionIndex:
             if reading is None:
                 return None, stores
             if stores and reading.is_from_start and known is not None:
-                stores = await self._succeeds(self._remove([file.name]))
+                stores = await self._succeeds(self._remove([file.name], wait_s))
                 known = None
             if stores:
-                stores = await self._succeeds(self._store(reading, known))
+                stores = await self._succeeds(self._store(reading, known, wait_s))
             known = reading.known
             if known.file.size == file.size:
                 return known, stores
@@ -487,19 +529,19 @@ class SessionIndex:
         except StorageError:
             return False
 
-    async def _store(self, reading: LogReading, known: KnownLog | None) -> bool:
+    async def _store(self, reading: LogReading, known: KnownLog | None, wait_s: float | None) -> bool:
         """Store a slice that continues `known`. Returns False if another process is indexing the same log."""
         assert self._database is not None
         return await self._database.write(
-            lambda connection: _write(connection, self._logs, reading, known, self._shown)
+            lambda connection: _write(connection, self._logs, reading, known, self._shown), wait_s=wait_s
         )
 
-    async def _remove(self, names: Sequence[str]) -> bool:
+    async def _remove(self, names: Sequence[str], wait_s: float | None = None) -> bool:
         """Remove logs from the index, in many short transactions. Their rows in `session_log` go last, so that the next
         call finishes one that was interrupted.
         """
         assert self._database is not None
-        write = self._database.write
+        write = partial(self._database.write, wait_s=wait_s)
         removed = 0
         while count := await write(lambda connection: _delete_slice(connection, names)):
             removed += count
@@ -629,13 +671,13 @@ def _delete_rows(connection: Connection, names: Sequence[str], info_of: InfoOf) 
     relist(connection, entries, info_of)
 
 
-def _note(connection: Connection, changes: LogChanges, info_of: InfoOf) -> None:
-    """Note that the index has what had changed."""
-    connection.execute(delete(session_folder).where(session_folder.c.name.in_(["", *changes.folders])))
-    noted = {"": 1, **changes.folders}
+def _note(connection: Connection, folders: Mapping[str, int], is_first: bool, info_of: InfoOf) -> None:
+    """Note the states of folders of which the index has all."""
+    connection.execute(delete(session_folder).where(session_folder.c.name.in_(["", *folders])))
+    noted = {"": 1, **folders}
     rows = [{"name": name, "mtime_ns": mtime_ns} for name, mtime_ns in noted.items() if mtime_ns]
     connection.execute(insert(session_folder), rows)
-    if changes.is_first:
+    if is_first:
         relist_all(connection, info_of)
 
 

@@ -303,6 +303,12 @@ class SessionStore:
         """
         return await self._index.part(archived=archived, first=first, most=most)
 
+    async def first_look(self) -> None:
+        """Read all logs into the index, once for a home, so that `part` reads only what changed. It may take long, and
+        whoever lists sessions meanwhile doesn't wait for it.
+        """
+        await self._index.first_look()
+
     async def branches(self, of: SessionInfo | str) -> Sequence[SessionInfo]:
         """All branches of the conversation of a session that are in its project, with itself, the oldest first. Errors
         as in `load`.

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 from fastapi import APIRouter, Request
 from starlette.responses import Response
@@ -239,7 +240,11 @@ async def plan_change(request: Request, service: Serves, name: str) -> Response:
 
 
 def _changed(form: Form, before: McpServerSettings) -> dict[str, Any]:
-    """The entry as `_table` gives it: what the form leaves empty stays."""
+    """The entry as `_table` gives it: what the form leaves empty stays.
+
+    Raises:
+        UsageError: A line can't be read, or another server would get what was given for this one.
+    """
     place, part, separator = (
         form.get("place"),
         "env" if before.command else "headers",
@@ -251,7 +256,13 @@ def _changed(form: Form, before: McpServerSettings) -> dict[str, Any]:
         if not form.has(f"gone.{name}")
     } | _pairs(form.get("more"), separator)
     if not before.command:
-        return {"url": place or before.url, part: values}
+        url = place or before.url
+        kept = [name for name, value in values.items() if before.headers.get(name) == value]
+        if kept and urlsplit(url)[:2] != urlsplit(before.url)[:2]:
+            raise UsageError(
+                f"{kept[0]} was given for the address before. Give the one of the new address as well, or remove it."
+            )
+        return {"url": url, part: values}
     words = _words(place) if place.strip() else [before.command, *before.args]
     return {"command": words[0], "args": words[1:], part: values}
 
