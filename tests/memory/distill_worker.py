@@ -16,8 +16,8 @@ def reply(request: ModelRequest) -> str:
     """A fact for each number that is said for the first time."""
     if request.system.startswith("You decide"):
         return json.dumps({"worth": True, "reason": "numbers"})
-    conversation = request.messages[0].text.partition("conversation:\n")[2].partition("\n\nknown:")[0]
-    lines = [json.loads(line) for line in conversation.splitlines()]
+    conversation = request.messages[0].text.partition("\n\nknown:")[0]
+    lines = [json.loads(line) for line in conversation.splitlines() if line.startswith("{")]
     return json.dumps(
         {
             "facts": [
