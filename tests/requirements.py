@@ -714,7 +714,7 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(11, "memory:distill:usage", "issue 11", "Every call of a language model for memory is in usage with its purpose, also one that was cancelled."),
     built(11, "memory:worker:detached", "issue 11", "ask returns at once and leaves distilling and embedding to a detached process at low priority, whose key is only in its environment."),
     built(11, "memory:worker:idle", "issue 11", "The process ends when there was no work for memory.worker_idle_s."),
-    built(11, "memory:worker:silent", "life 3", "Before it ends, it reads conversations that have been silent for as long; a chat starts it, too."),
+    built(11, "memory:worker:silent", "life 3", "Before it ends, it reads what has been silent for as long, where that fills a window or its day is over; a chat starts it, too."),
     built(11, "memory:worker:one", "issue 11", "There is one such process for a home, and it does what is stored while it works."),
     built(11, "memory:worker:killed", "issue 11", "After kill -9, the next process continues."),
     built(11, "memory:worker:forget", "issue 11", "Forgetting while it works leaves nothing."),
