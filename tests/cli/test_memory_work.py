@@ -200,14 +200,16 @@ async def test_what_was_said_is_known_in_the_next_conversation_though_its_day_is
         async def say(text: str) -> None:
             ran = await run(*how, stdin=f"{text}\n", SATCHEL_MEMORY_DISTILL_EVERY="10")
             assert ran.code == 0, ran.err
-            await worker.ended()
 
         await say("My cat is called Mimi.")
+        await worker.ended()
         await say("Who purrs?")
         assert kinds(server) == ["chat", "chat"]
         assert "My cat is called Mimi." in json.dumps(server.asked[-1].body)
         # What fills a window is read before the worker ends.
         await say("She purrs. " * 500)
+        await asked_for(server, "extract")
+        await worker.ended()
         assert await facts_in(tmp_path) == ["The user's cat is called Mimi."]
 
 

@@ -109,7 +109,7 @@ def _report_text(report: DistillReport) -> str:
 
 def _status_text(status: DistillStatus, settings: Settings) -> str:
     since = (
-        f" since {status.waiting_since.astimezone():%Y-%m-%d %H:%M}"
+        f" of {counted(status.conversations, 'conversation')}, since {status.waiting_since.astimezone():%Y-%m-%d %H:%M}"
         if status.waiting_since is not None
         else ""
     )

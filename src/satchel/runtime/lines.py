@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from satchel.memory.show.page.records import HEADS, Page
+from satchel.memory.show.page.records import HEADS, UNREAD_TOKENS, Page
 from satchel.memory.show.profile import LATELY
 from satchel.memory.text.framing import earlier, short_id
 from satchel.messages import Usage
@@ -172,7 +172,7 @@ def page_lines(page: Page, *, budget_tokens: int) -> tuple[list[str], list[str]]
 def standing_lines(found: Page | Profile, settings: MemorySettings) -> tuple[list[str], list[str]]:
     """What stands before a model in every session: the page, or the profile where there is none."""
     if isinstance(found, Page):
-        return page_lines(found, budget_tokens=settings.page_tokens)
+        return page_lines(found, budget_tokens=settings.page_tokens + UNREAD_TOKENS)
     return profile_lines(found, budget_tokens=(1 + LATELY) * settings.profile_tokens)
 
 

@@ -419,8 +419,9 @@ def _end_of_known(fact: CheckedFact, known: MemoryRecord) -> int:
 def read_status(connection: Connection, space: int) -> DistillStatus:
     """What is pending, done and failed."""
     waiting = _pending(space).subquery()
-    pending, since = connection.execute(
-        select(func.count(), func.min(memories.c.created_at)).select_from(
+    session = func.coalesce(memories.c.source_session, "")
+    pending, conversations, since = connection.execute(
+        select(func.count(), func.count(session.distinct()), func.min(memories.c.created_at)).select_from(
             memories.join(waiting, waiting.c.rid == memories.c.rid)
         )
     ).one()
@@ -446,6 +447,7 @@ def read_status(connection: Connection, space: int) -> DistillStatus:
     failed = connection.execute(errors).scalars().all()
     return DistillStatus(
         pending=int(pending),
+        conversations=int(conversations),
         waiting_since=None if since is None else from_micros(since),
         read=int(episodes) - int(pending),
         facts=int(facts),

@@ -65,7 +65,7 @@ class DistillStatus:
     """The status of distilling.
 
     Attributes:
-        pending: The number of episodes to read; the oldest was stored at `waiting_since`.
+        pending: The number of episodes to read, in so many `conversations`; the oldest was stored at `waiting_since`.
         read: The number of episodes that were read completely.
         last_at: When a window was last read, or None.
         trouble: The last error if no window was read since, otherwise "".
@@ -73,6 +73,7 @@ class DistillStatus:
     """
 
     pending: int
+    conversations: int
     waiting_since: datetime | None
     read: int
     facts: int
