@@ -409,6 +409,7 @@ async def test_the_cost_of_a_call_that_is_cancelled_is_estimated_and_counted(tmp
 
 
 @requirement("memory:distill:trigger")
+@pytest.mark.every_database
 async def test_a_day_is_read_when_it_is_over_or_much_was_said_or_one_conversation_is_long() -> None:
     clock = ManualClock(at=WEDNESDAY)
     model = answering(facts(), gate=NO)
