@@ -17,9 +17,9 @@ the messages that say what is needed, without any language model:
     lines     surfaced or found, mean over all messages
     tokens    of all that stands there beyond the conversation itself, estimated, mean over all messages
 
-The second table is about the same lives with a language model: after each conversation it reads for facts and keeps
-the page, as in the program, and beside it rewrites a notes file. Whatever stands before a message is read by a judge,
-who is not told which column it reads (`judged.py`):
+The second table is about the same lives with a language model: when a day is over it reads what was said for facts and
+keeps the page, as in the program, and after each conversation it rewrites a notes file. Whatever stands before a
+message is read by a judge, who is not told which column it reads (`judged.py`):
 
     needed, unasked    needs that are held, as above
     misleading         needs of which something else is stated as true
@@ -43,7 +43,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime, time, timedelta
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -65,8 +65,8 @@ from satchel.runtime.inventory import fetch_embedding_model
 FOLDER = Path(__file__).with_name("lived")
 LAST_TURNS = 10
 FIRST_HITS = 5
-SILENT = timedelta(minutes=10)
-"""After which a conversation is over, as `memory.distill_after_s` says."""
+EVERY, SILENT = 10, timedelta(minutes=10)
+"""As `memory.distill_every` and `memory.distill_after_s` say."""
 JUDGED_AT_ONCE = 8
 NOTES_TOKENS = 800
 NOTES_PROMPT = """You keep one notes file that stands before an assistant in every conversation with its user. You get
@@ -147,7 +147,9 @@ class Satchel(Column):
                 lines=len(context.memories),
             )
         if not here:
-            standing = await self.memory.standing(confidential=True)
+            standing = await self.memory.standing(
+                confidential=True, exclude_session=f"c{message['conversation']}"
+            )
             agenda = await self.memory.agenda(standing=standing.whole_ids)
             blocks = [block for block in (standing, agenda) if block]
             lines = [line for block in blocks for line in block.memories]
@@ -191,11 +193,15 @@ class Satchel(Column):
         await self.memory.add_episodes([episode])
 
     async def end(self, conversation: Sequence[Message]) -> None:
-        """Read what was said for facts, as the program does in the background."""
+        """Read what was said for facts when it is time, as the program does in the background."""
         del conversation
         if not self.models:
             return
-        await self.memory.distill(model=self.models["extract"], small_model=self.models["gate"])
+        await self.memory.distill(
+            model=self.models["extract"],
+            small_model=self.models["gate"],
+            closed=(EVERY, SILENT.total_seconds()),
+        )
         if await self.memory.page_waits():  # As a user does who was shown it.
             await self.memory.accept_page()
 
@@ -504,7 +510,9 @@ async def live(
                     cases.append((Case(message=message, before=said, needs=what, columns=shown), needs))
                 for column in columns:
                     await column.store(message)
-            clock.at += SILENT
+            # The program looks at any time: after the silence, or after midnight.
+            midnight = datetime.combine(clock.at.date() + timedelta(days=1), time(), clock.at.tzinfo)
+            clock.at = max(clock.at + SILENT, midnight)
             if place + 1 < len(talks):
                 clock.at = min(clock.at, datetime.fromisoformat(talks[place + 1][0]["at"]))
             # The columns don't depend on each other, so whoever answers them can do it at once.

@@ -191,13 +191,24 @@ async def test_what_was_asked_for_three_times_is_proposed_where_nothing_but_ask_
 
 
 @requirement("memory:worker:silent")
-@pytest.mark.parametrize("how", [("ask", "My cat is called Mimi."), ("chat", "--plain")])
-async def test_what_was_said_in_a_short_conversation_is_known_in_the_next(
+@pytest.mark.parametrize("how", [("ask", "-"), ("chat", "--plain")])
+async def test_what_was_said_is_known_in_the_next_conversation_though_its_day_is_not_over(
     tmp_path: Path, how: tuple[str, ...]
 ) -> None:
-    async with world(tmp_path) as (_, worker, run):
-        ran = await run(*how, stdin="My cat is called Mimi.\n", SATCHEL_MEMORY_DISTILL_EVERY="10")
-        assert ran.code == 0, ran.err
+    async with world(tmp_path) as (server, worker, run):
+
+        async def say(text: str) -> None:
+            ran = await run(*how, stdin=f"{text}\n", SATCHEL_MEMORY_DISTILL_EVERY="10")
+            assert ran.code == 0, ran.err
+
+        await say("My cat is called Mimi.")
+        await worker.ended()
+        await say("Who purrs?")
+        assert kinds(server) == ["chat", "chat"]
+        assert "My cat is called Mimi." in json.dumps(server.asked[-1].body)
+        # What fills a window is read before the worker ends.
+        await say("She purrs. " * 500)
+        await asked_for(server, "extract")
         await worker.ended()
         assert await facts_in(tmp_path) == ["The user's cat is called Mimi."]
 

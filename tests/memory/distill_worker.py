@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from satchel.clock import ManualClock
 from satchel.memory import Episode, Memory
 from satchel.models import ModelRequest, ScriptedModel
 from tests.killing import serve, tell
 
 EPISODES = 5
+FIRST = datetime(2026, 5, 6, 14, tzinfo=UTC)
 
 
 def reply(request: ModelRequest) -> str:
     """A fact for each number that is said for the first time."""
     if request.system.startswith("You decide"):
         return json.dumps({"worth": True, "reason": "numbers"})
-    conversation = request.messages[0].text.partition("conversation:\n")[2].partition("\n\nknown:")[0]
-    lines = [json.loads(line) for line in conversation.splitlines()]
+    conversation = request.messages[0].text.partition("\n\nknown:")[0]
+    lines = [json.loads(line) for line in conversation.splitlines() if line.startswith("{")]
     return json.dumps(
         {
             "facts": [
@@ -33,18 +36,26 @@ def reply(request: ModelRequest) -> str:
 
 
 async def distil(path: str, batch: int) -> None:
-    """Say some numbers, then read them, telling each window."""
-    async with Memory.open(Path(path), embedder="none") as memory:
+    """Say some numbers, in three conversations; then their day is over, and they are read, telling each window."""
+    clock = ManualClock(at=FIRST + timedelta(days=batch))
+    async with Memory.open(Path(path), embedder="none", clock=clock) as memory:
         filler = " and so on" * 60
         await memory.add_episodes(
             Episode(
-                session=f"s{batch}", turn=turn, speaker="user", text=f"We drew {batch}x{turn} today{filler}"
+                session=f"s{batch}.{turn % 3}",
+                turn=turn,
+                speaker="user",
+                text=f"We drew {batch}x{turn} today{filler}",
+                said_at=clock.now(),
             )
             for turn in range(EPISODES)
         )
         tell("said", batch)
+        clock.advance(86_400)
         await memory.distill(
-            model=ScriptedModel(reply), progress=lambda window: tell("window", *window.facts)
+            model=ScriptedModel(reply),
+            closed=(100, 600),
+            progress=lambda window: tell("window", sorted(window.turns), window.facts),
         )
 
 

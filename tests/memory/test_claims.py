@@ -52,12 +52,12 @@ async def main():
 anyio.run(main)
 """
 DISTILLING = """
-import json, sys, anyio
+import json, re, sys, anyio
 from satchel.memory import Memory
 from satchel.models import FunctionModel
 
 async def answer(request):
-    print(request.messages[0].text.split("drawn ")[1].split()[0], flush=True)
+    print(*re.findall(r"drawn (\\d+)", request.messages[0].text), sep="\\n", flush=True)
     await anyio.sleep(0.05)
     return json.dumps({"facts": []})
 
@@ -108,7 +108,13 @@ async def test_two_processes_that_distil_at_the_same_time_read_each_conversation
     path = tmp_path / "m.db"
     async with Memory.open(path, embedder="none") as memory:
         await memory.add_episodes(
-            Episode(session=f"s{number}", turn=1, speaker="user", text=f"We have drawn {number} today.")
+            Episode(
+                session=f"s{number}",
+                turn=1,
+                speaker="user",
+                text=f"We have drawn {number} today.",
+                said_at=datetime(2026, 5, 6 + number // 2, tzinfo=UTC),
+            )
             for number in range(SESSIONS)
         )
     assert told_by_two(DISTILLING, path) == {str(number): 1 for number in range(SESSIONS)}

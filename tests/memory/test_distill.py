@@ -370,7 +370,7 @@ async def test_another_prompt_of_the_gate_judges_anew_only_what_was_not_read(
         await memory.add_episodes([said(0, "Hello.", session="a"), said(0, "Hello.", session="b")])
         await memory.distill(model=answering(facts()), small_model=gate)
         await memory.add_episodes(
-            [said(1, f"hey. {LONG}", session="a"), said(1, f"I have a cat. {LONG}", session="b")]
+            [said(1, f"hey. {LONG}", session="a"), said(1_440, f"I have a cat. {LONG}", session="b")]
         )
         await memory.distill(model=down, small_model=gate)
         assert (len(gate.requests), (await memory.distill_status()).pending) == (3, 1)
@@ -409,37 +409,120 @@ async def test_the_cost_of_a_call_that_is_cancelled_is_estimated_and_counted(tmp
 
 
 @requirement("memory:distill:trigger")
-async def test_a_conversation_is_read_after_so_many_messages_or_so_much_silence(tmp_path: Path) -> None:
+@pytest.mark.every_database
+async def test_a_day_is_read_when_it_is_over_or_much_was_said_or_one_conversation_is_long() -> None:
     clock = ManualClock(at=WEDNESDAY)
     model = answering(facts(), gate=NO)
     async with Memory.open(":memory:", embedder="none", clock=clock) as memory:
 
-        async def read() -> list[str]:
-            before = len(model.requests)
+        async def read() -> list[list[str]]:
+            before, is_due = len(model.requests), await memory.distill_is_due(every=3, after_s=600)
             await memory.distill(model=model, closed=(3, 600))
-            lines = [line for request in model.requests[before:] for line in lines_of(request)]
-            return [line["text"] for line in lines if "read_before" not in line]
+            assert is_due is (len(model.requests) > before)
+            return [
+                [line["text"] for line in lines_of(request) if "read_before" not in line]
+                for request in model.requests[before:]
+            ]
 
         await memory.add_episodes([said(1, "One.", session="a"), said(1, "Here.", session="b")])
-        clock.advance(599)
-        await memory.add_episodes([said(2, "Two.", session="a")])
-        assert await read() == []
-        clock.advance(1)
-        # Nothing was said in b for ten minutes; in a, just now.
-        assert await read() == ["Here."]
+        clock.advance(3_600)
+        await memory.add_episodes([said(1, "There.", session="c"), said(2, "Two.", session="a")])
+        assert await read() == []  # The day goes on.
+        # One that is long is read at once, and takes along what is silent.
         await memory.add_episodes([said(3, "Three.", session="a")])
-        assert await read() == ["One.", "Two.", "Three."]
+        assert await read() == [["One.", "Two.", "Three.", "Here."]]
+        # What goes on at midnight waits for the end of the next day.
+        clock.advance(3_600 * 9 - 60)
         await memory.add_episodes([said(4, "Four.", session="a")])
+        clock.advance(60)
+        await memory.add_episodes([said(1, "Late.", session="d")])
+        assert await read() == [["There."]]
+        clock.advance(600)
+        assert await read() == [["Four."]]
+        assert "Late." not in str([lines_of(request) for request in model.requests])
+        # Much that is silent fills a window by itself; the rest waits.
+        much = "We went there again." + " And again." * 300
+        await memory.add_episodes([said(1, much, session="e"), said(1, much, session="f")])
+        assert await read() == []
+        clock.advance(600)
+        assert await read() == [["Late.", much]]
         assert await read() == []
         # By hand, everything is read.
+        await memory.add_episodes([said(2, "Now.", session="d")])
         await memory.distill(model=model)
         assert (await memory.distill_status()).pending == 0
 
 
+@requirement("memory:distill:day")
+async def test_a_day_s_conversations_are_read_together_and_each_gets_a_title() -> None:
+    answer = {
+        "facts": [
+            fact("Ann (sister): moves to Graz", "My sister Ann moves to Graz"),
+            fact("User: has a cat", "I have a cat"),
+        ],
+        "titles": ["Ann moves", "", "A cat"],
+    }
+    model = ScriptedModel(
+        lambda request: json.dumps(answer) if "Wednesday" in request.messages[0].text else facts()
+    )
+    async with opened() as memory:
+        await memory.add_episodes(
+            [
+                said(1, "My sister Ann moves to Graz.", session="a"),
+                said(2, "Hello!", session="b"),
+                said(3, "Don't keep that: I was fired.", session="c"),
+                said(4, "I have a cat", session="d"),
+                said(24 * 60, "Good morning.", session="e"),
+            ]
+        )
+        report = await memory.distill(model=model)
+        assert [dict(window.titles) for window in report.windows] == [{"a": "Ann moves", "d": "A cat"}, {}]
+        first, second = (request.messages[0].text.partition("\n\nknown:")[0] for request in model.requests)
+        assert [line for line in first.splitlines() if line[0] != "{"] == [
+            f"conversation {number}, Wednesday 2026-05-06:" for number in (1, 2, 3)
+        ]
+        assert "fired" not in first
+        assert (json.loads(first.splitlines()[1])["said"], second.splitlines()[0]) == (
+            "14:01",
+            "conversation 1, Thursday 2026-05-07:",
+        )
+        found = {record.content: record.source for record in await memory.list(kind="fact")}
+        assert {content: source.session for content, source in found.items()} == {
+            "Ann (sister): moves to Graz": "a",
+            "User: has a cat": "d",
+        }
+
+
+@requirement("memory:distill:day")
+async def test_a_conversation_that_cannot_be_read_takes_no_other_one_with_it() -> None:
+    def reply(request: ModelRequest) -> str:
+        return (
+            "Sorry, no."
+            if "Voldemort" in request.messages[0].text
+            else facts(fact("User: has a cat", "I have a cat"))
+        )
+
+    async with opened() as memory:
+        await memory.add_episodes(
+            [said(1, "I have a cat", session="a"), said(2, "It is called Voldemort", session="b")]
+        )
+        report = await memory.distill(model=ScriptedModel(reply))
+        assert [(dict(window.turns), window.outcome) for window in report.windows] == [
+            ({"a": (1, 1)}, "facts"),
+            ({"b": (2, 2)}, "failed"),
+        ]
+        for _ in range(2):
+            await memory.distill(model=ScriptedModel(reply))
+        status = await memory.distill_status()
+        assert (status.pending, status.windows) == (0, {"facts": 1, "failed": 2, "given_up": 1})
+
+
 def lines_of(request: ModelRequest) -> list[dict[str, Any]]:
-    """The conversation that a model is shown."""
-    text = request.messages[0].text.removeprefix("conversation:\n").partition("\n\nknown:\n")[0]
-    return [json.loads(line) for line in text.splitlines()]
+    """What was said, as a model is shown it."""
+    text = request.messages[0].text.partition("\n\nknown:\n")[0]
+    return [
+        json.loads(line) for line in text.splitlines() if not line.startswith(("conversation ", "then, "))
+    ]
 
 
 def ids_by_words(request: ModelRequest) -> dict[str, str]:
@@ -782,7 +865,7 @@ async def test_what_it_costs_is_counted_and_the_budget_stops_it() -> None:
     usage = Usage(input_tokens=100, output_tokens=10, cost_usd=0.25)
     model = ScriptedModel(lambda r: Reply(text=facts(), usage=usage))
     async with opened() as memory:
-        await memory.add_episodes([said(1, "hi", session="a"), said(1, "hi", session="b")])
+        await memory.add_episodes([said(1, "hi", session="a"), said(24 * 60, "hi", session="b")])
         stopped = await memory.distill(model=model, may_spend=nothing_left)
         assert (stopped.stopped, stopped.pending, model.requests) == ("The day's budget is spent.", 2, [])
         report = await memory.distill(model=model)
@@ -797,22 +880,6 @@ async def test_without_a_language_model_nothing_happens_and_it_says_so() -> None
         with pytest.raises(UsageError, match="drawn by a language model, and there is none"):
             await memory.distill(model=RecallModel())
         assert (await memory.distill_status()).pending == 1
-
-
-@requirement("memory:distill:trigger")
-async def test_it_is_due_after_so_many_messages_or_so_many_seconds_of_silence() -> None:
-    clock = ManualClock(at=WEDNESDAY)
-    async with Memory.open(":memory:", embedder="none", clock=clock) as memory:
-        assert not await memory.distill_is_due(every=2, after_s=60)
-        await memory.add_episodes([said(1, "One.")])
-        assert not await memory.distill_is_due(every=2, after_s=60)
-        clock.advance(61)
-        assert await memory.distill_is_due(every=2, after_s=60)
-        assert not await memory.distill_is_due(every=2, after_s=600)
-        await memory.add_episodes([said(1, "Elsewhere.", session="s2")])
-        assert not await memory.distill_is_due(every=2, after_s=600)
-        await memory.add_episodes([said(2, "Two.")])
-        assert await memory.distill_is_due(every=2, after_s=600)
 
 
 async def test_after_a_failure_every_process_waits_and_longer_after_each() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,7 @@ async def test_kills_lose_nothing_and_double_nothing(tmp_path: Path) -> None:
     chance = random.Random(20261122)
     path = tmp_path / "m.db"
     told: set[str] = set()
+    read: Counter[str] = Counter()
     batches: set[int] = set()
     with Killing("tests.memory.distill_worker") as killing:
         for batch in killing.rounds(KILLS):
@@ -34,13 +36,16 @@ async def test_kills_lose_nothing_and_double_nothing(tmp_path: Path) -> None:
                 match line:
                     case ["said", int(number)]:
                         batches.add(number)
-                    case ["window", *ids]:
+                    case ["window", [*sessions], [*ids]]:
                         told.update(ids)
+                        read.update(sessions)
                     case _:
                         raise AssertionError(line)
     async with Database.open(path) as database, Memory.open(database, embedder="none") as memory:
         kept = {record.id for record in await memory.list(kind="fact", limit=10_000)}
         assert told <= kept
+        # Each conversation is short, and read once.
+        assert set(read.values()) == {1}
         await memory.distill(model=ScriptedModel(reply))
         contents = sorted(record.content for record in await memory.list(kind="fact", limit=10_000))
         assert contents == sorted(

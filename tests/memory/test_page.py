@@ -14,6 +14,7 @@ import pytest
 from satchel.clock import ManualClock
 from satchel.errors import NotFound, UsageError
 from satchel.memory import Episode, Memory, strip_injected
+from satchel.memory.show.page.records import UNREAD_TOKENS
 from satchel.models import ScriptedModel
 from tests.requirements import requirement
 
@@ -107,6 +108,56 @@ async def test_the_agenda_does_not_repeat_the_page_and_a_turn_with_a_secret_is_n
         last = (await memory.standing(page_tokens=0)).text.partition("What they said last:\n")[2]
         assert "blue folder" in last
         assert "Larkspill" not in last
+
+
+@requirement("memory:page:unread")
+async def test_what_nobody_has_read_yet_stands_below_the_page_word_for_word() -> None:
+    async with opened() as (memory, clock):
+        await memory.add("The user lives in Wittring.", importance=5)
+        await take(memory)
+        before = await memory.standing(confidential=True)
+
+        async def say(session: str, *texts: str) -> None:
+            clock.advance(60)
+            await memory.add_episodes(
+                Episode(session=session, turn=turn, speaker="user", text=text, said_at=clock.now())
+                for turn, text in enumerate(texts, 1)
+            )
+
+        async def below(**more: Any) -> str:
+            text = (await memory.standing(confidential=True, **more)).text
+            assert text.startswith(before.text.removesuffix("</satchel-profile>"))
+            return text.partition("Said since; it holds where lines disagree:\n")[2]
+
+        await say("a", "I moved to Forbach today.")
+        await say(
+            "b",
+            "My brother is ill. Please keep that between us.",
+            "The key is under the mat. Don't keep that.",
+        )
+        await say("c", "It's his wife here. I want a divorce.")
+        await say("d", "What is the time in Lima?")
+        assert '2026-03-02 "I moved to Forbach today."' in await below()
+        for words in ("brother", "mat", "divorce", "Lima"):
+            assert words not in await below()
+        # Not in its own conversation, nor in one that goes on, nor to an agent that was granted other spheres.
+        assert "Forbach" not in await below(exclude_session="a")
+        assert "Forbach" not in await below(lately=False)
+        assert "Forbach" not in (await memory.standing(granted=["work"])).text
+        # The newest, as many as there is room for.
+        await say(
+            "e", *(f"Number {number} of the things that I did today was rather long." for number in range(40))
+        )
+        text = await below()
+        assert ("Number 39 " in text, "Number 0 " in text, "Forbach" in text) == (True, False, False)
+        standing = await memory.standing(confidential=True)
+        assert standing.tokens - before.tokens <= UNREAD_TOKENS + 20
+        assert standing.memories[-1].id in standing.whole_ids
+        # What was forgotten stands nowhere, and what was read stands on the page where it belongs there.
+        await memory.forget(standing.memories[-1].id)
+        assert "Number 39 " not in await below()
+        await memory.distill(model=ScriptedModel(lambda _: json.dumps({"facts": [], "off": []})))
+        assert (await memory.standing(confidential=True)).text == before.text
 
 
 async def test_what_ended_since_the_user_last_spoke_stands_once_more_as_over() -> None:

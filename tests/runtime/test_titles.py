@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -160,6 +161,62 @@ async def test_no_model_is_asked_where_nobody_wants_it(tmp_path: Path, options: 
         await session.run_turn("What is the tide?")
         assert await titles(satchel) == ["What is the tide?"]
     assert asked(model) == 0
+
+
+@requirement("sessions:titles:read")
+async def test_whoever_reads_conversations_for_facts_names_those_without_a_title(tmp_path: Path) -> None:
+    def reply(request: ModelRequest) -> str:
+        if not request.system.startswith("You keep what"):
+            return "I see."
+        return json.dumps({"facts": [], "titles": left.pop(0)})
+
+    left = [['"The tide at Saint-Malo."', "Moths in flour", "Sourdough", "A test"], ["Another title"]]
+    model = ScriptedModel(reply)
+    async with conversation(tmp_path, model, memory__distill="auto") as (satchel, session):
+        await session.run_turn("When is the tide at Saint-Malo?")
+        moths = await satchel.session(interactive=True)
+        await moths.run_turn("Moths ate my flour.")
+        await satchel.rename(moths.id, "Mine")
+        await moths.aclose()
+        bread = await satchel.session(interactive=True)
+        await bread.run_turn("My sourdough is called Olga.")
+        await bread.aclose()
+        ill = await satchel.session(interactive=True)
+        await ill.run_turn("It was positive.", memory=False)  # off the record
+        await ill.run_turn("I am going to the doctor.")
+        await ill.aclose()
+        # Until the day is over, its first words name it, and no small model is asked.
+        assert await titles(satchel) == [
+            "It was positive.",
+            "My sourdough is called Olga.",
+            "Mine",
+            "When is the tide at Saint-Malo?",
+        ]
+        await satchel.distilling.run()
+        assert await titles(satchel) == ["It was positive.", "Sourdough", "Mine", "The tide at Saint-Malo"]
+        # It goes with the words that it was made of, and another reading gives no other.
+        await satchel.forget(query="Olga")
+        assert "Sourdough" not in await titles(satchel)
+        await session.run_turn("And tomorrow?")
+        await satchel.distilling.run()
+        assert "The tide at Saint-Malo" in await titles(satchel)
+    assert (asked(model), left) == (0, [])
+
+
+@requirement("sessions:titles:read")
+async def test_nobody_names_conversations_that_are_read_where_titles_are_off(tmp_path: Path) -> None:
+    model = ScriptedModel(
+        lambda request: (
+            '{"facts": [], "titles": ["Bread"]}' if request.system.startswith("You keep") else "I see."
+        )
+    )
+    async with conversation(tmp_path, model, memory__distill="auto", background__titles="off") as (
+        satchel,
+        session,
+    ):
+        await session.run_turn("My sourdough is called Olga.")
+        await satchel.distilling.run()
+        assert await titles(satchel) == ["My sourdough is called Olga."]
 
 
 @requirement("sessions:titles:forgotten")

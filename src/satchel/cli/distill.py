@@ -33,14 +33,14 @@ _OUTCOMES = {
 @click.option(
     "--status", is_flag=True, help="Show what is pending, what failed and what it cost; extract nothing."
 )
-@click.option("--once", is_flag=True, help="Read one window of a conversation and stop.")
+@click.option("--once", is_flag=True, help="Read one window, such as the conversations of a day, and stop.")
 @json_option
 def distill(status: bool, once: bool) -> None:
     """Extract facts from messages that have not been read for them yet.
 
-    A small model selects the passages worth reading, a larger one proposes facts. A fact whose quote is not in the
-    conversation is dropped. While Satchel is open this runs in the background (memory.distill). An interrupted run
-    resumes where it stopped.
+    A model proposes facts, from long conversations only where a small one finds a passage worth reading. A fact whose
+    quote was not said is dropped. While Satchel is open this runs in the background (memory.distill) when a day is
+    over; this command reads at once. An interrupted run resumes where it stopped.
     """
     settings = read_settings()
     if status:
@@ -80,13 +80,15 @@ class _Progress:
     def __call__(self, window: WindowResult) -> None:
         if not self._is_terminal:
             return
-        first, last = window.turns
-        turns = f"turn {first}" if first == last else f"turns {first} to {last}"
+        read = "; ".join(
+            f"session {session}, {f'turn {first}' if first == last else f'turns {first} to {last}'}"
+            for session, (first, last) in window.turns.items()
+        )
         came = {
             "facts": f"{len(window.facts)} new, {len(window.confirmed)} known",
             "nothing": f"nothing ({window.reason or 'no reason given'})",
         }.get(window.outcome, f"{window.outcome.replace('_', ' ')}: {window.error}")
-        tell(f"session {window.session}, {turns}: {came}")
+        tell(f"{read}: {came}")
         for reason in window.dropped:
             tell(f"  proposal dropped: {reason}")
 
@@ -107,13 +109,14 @@ def _report_text(report: DistillReport) -> str:
 
 def _status_text(status: DistillStatus, settings: Settings) -> str:
     since = (
-        f" since {status.waiting_since.astimezone():%Y-%m-%d %H:%M}"
+        f" of {counted(status.conversations, 'conversation')}, since {status.waiting_since.astimezone():%Y-%m-%d %H:%M}"
         if status.waiting_since is not None
         else ""
     )
     off = "background.models" if settings.background.models == "off" else "memory.distill"
     mode = (
-        f"in the background, every {settings.memory.distill_every} messages or {settings.memory.distill_after_s:g} s"
+        "in the background when a day is over, "
+        f"or a conversation has {counted(settings.memory.distill_every, 'unread message')}"
         if settings.background.models == settings.memory.distill == "auto"
         else f"only by `satchel memory distill` ({off} = off)"
     )

@@ -249,8 +249,9 @@ class BackgroundSettings:
     )
     titles: Literal["auto", "off"] = setting(
         "auto",
-        "Whether the small model gives a conversation a title after its first turn. Without it, the first words "
-        "are its title, and so they are where only `satchel ask` has asked, which waits for no title.",
+        "Whether a model gives a conversation a title: the one that reads it for facts when its day is over, or, where "
+        "nothing is read (`memory.distill`), the small model after the first turn. Until then and without it, the "
+        "first words are the title.",
     )
     pictures: Literal["auto", "off"] = setting(
         "off",
@@ -412,19 +413,20 @@ class MemorySettings:
     )
     distill: Literal["auto", "off"] = setting(
         "auto",
-        'Whether facts are extracted from what was said: "auto" does it in the background, "off" only '
-        "when you run `satchel memory distill`.",
+        'Whether facts are extracted from what was said: "auto" does it in the background, a day at a time, "off" '
+        "only when you run `satchel memory distill`.",
     )
     distill_every: int = setting(
         10,
-        "The number of unread messages in a conversation after which facts are extracted from it.",
+        "The number of unread messages in a conversation after which facts are extracted from it, before its "
+        "day is over.",
         low=1,
         high=1_000_000,
     )
     distill_after_s: float = setting(
         600.0,
-        "The number of seconds without a new message in a conversation after which facts are extracted "
-        "even from fewer messages.",
+        "The number of seconds without a new message after which a conversation can be read: when its day is over, or "
+        "when what waits is as much as fits into one request.",
         low=0,
         high=31_536_000,
     )

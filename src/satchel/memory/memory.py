@@ -39,7 +39,8 @@ from satchel.memory.records import (
 )
 from satchel.memory.show import agenda, profile
 from satchel.memory.show.agenda import AGENDA_TOKENS, Agenda
-from satchel.memory.show.page.records import PAGE_TOKENS, Page
+from satchel.memory.show.page.records import PAGE_TOKENS, UNREAD_TOKENS, Page
+from satchel.memory.show.page.rendering import with_last
 from satchel.memory.show.page.service import Pages
 from satchel.memory.show.profile import ID_CHARS, LATELY, PROFILE_TOKENS, Profile
 from satchel.memory.show.surface import Showing, Surface
@@ -662,17 +663,27 @@ class Memory:
     ) -> Page | Profile:
         """Say what a model is to know in every conversation: the page where there is one, else the profile.
 
-        Without a page, nothing has read what was said: the user's last turns stand below the profile, whole, in up to
-        twice as many tokens, unless the conversation goes on already (`lately`), and nothing that was said in
-        `exclude_session`. The other arguments are those of `page` and `profile`; 0 tokens go without one.
+        Unless the conversation goes on already (`lately`), the user's last turns stand below it, whole: below the page
+        in up to `UNREAD_TOKENS` those that nobody has read yet, below the profile in up to twice as many tokens as it
+        has; nothing that was said in `exclude_session`. The other arguments are those of `page` and `profile`; 0 tokens
+        go without one.
         """
         found = await self.page(budget_tokens=page_tokens, confidential=confidential, granted=granted)
-        return found or await self._profile(
-            profile_tokens,
-            granted,
-            lately_tokens=LATELY * profile_tokens * lately,
+        if not found:
+            return await self._profile(
+                profile_tokens,
+                granted,
+                lately_tokens=LATELY * profile_tokens * lately,
+                exclude_session=exclude_session,
+            )
+        last = await profile.lately(
+            self._space,
+            budget_tokens=UNREAD_TOKENS * lately,
+            granted=granted,
             exclude_session=exclude_session,
+            unread=True,
         )
+        return with_last(found, last)
 
     async def _profile(
         self,
@@ -1070,8 +1081,8 @@ class Memory:
             model: Proposes the facts; never one that only recalls.
             small_model: Judges what is worth it; None takes `model`.
             most_windows: Stop after so many.
-            closed: Read only conversations with so many unread messages, or without a new one for so many seconds; None
-                reads all of them.
+            closed: Read only conversations with so many unread messages, or without a new one for so many seconds; and
+                only where one has so many, is of an earlier day, or they fill a window together. None reads all.
             may_spend: Awaited before each window; raises `BudgetExceeded` where no more may be spent.
             page_tokens: Of the page; 0 goes without one.
             progress: Told of each window.
@@ -1109,9 +1120,7 @@ class Memory:
         return await self._distiller.status()
 
     async def distill_is_due(self, *, every: int, after_s: float) -> bool:
-        """Whether a conversation has so many messages that were not read for facts, or some and no new one for so many
-        seconds.
-        """
+        """Whether `distill` would read something, with `closed` = (every, after_s)."""
         return await self._distiller.is_due(every=every, after_s=after_s)
 
     async def newest_episode(self) -> int:

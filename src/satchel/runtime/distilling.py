@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 import anyio
@@ -35,6 +35,7 @@ class Distilling:
     Attributes:
         has_news: Whether something was said since Satchel was opened.
         on_news: Called when something was said.
+        name: Called with a session and what its reader called it.
     """
 
     def __init__(self, parts: Parts, home: Home) -> None:
@@ -43,6 +44,7 @@ class Distilling:
         self._home = home
         self.has_news = False
         self.on_news: list[Callable[[], None]] = []
+        self.name: Callable[[str, str], Awaitable[None]] | None = None
         self._wake = anyio.Event()
         self._scope = anyio.CancelScope()
         self._idle = anyio.Event()
@@ -53,11 +55,12 @@ class Distilling:
 
     def start(self) -> None:
         """Check now, because messages may be left from last time, and after each turn."""
-        if self._is_wanted and self._home.memory is not None:
+        if self.is_on and self._home.memory is not None:
             self._parts.background.start(self._loop)
 
     @property
-    def _is_wanted(self) -> bool:
+    def is_on(self) -> bool:
+        """Whether what is said is read in the background."""
         settings = self._parts.settings
         is_on = settings.background.models == settings.memory.distill == "auto"
         return is_on and settings.keeps_memory
@@ -110,6 +113,9 @@ class Distilling:
                 page_tokens=self._parts.settings.memory.page_tokens,
                 progress=progress,
             )
+            for session, title in [one for window in report.windows for one in window.titles.items()]:
+                if self.name is not None and self._parts.settings.background.titles == "auto":
+                    await self.name(session, title)
             done = replace(
                 report,
                 windows=(*done.windows, *report.windows),
@@ -125,15 +131,16 @@ class Distilling:
         return extractor, extractor if small.provider == "none" else small
 
     async def read_closed(self, *, silent_s: float | None = None) -> DistillReport | None:
-        """Read one window of a conversation that is due, if the settings want that. A conversation is due that has been
-        without a message for `silent_s`; None, and what is longer, is `memory.distill_after_s`.
+        """Read one window of what is due, if the settings want that: of a day that is over, of a conversation that is
+        long, or of all that waits, if that is much. What had a message within `silent_s` is left alone; None, and what
+        is longer, is `memory.distill_after_s`.
 
         Returns:
             What was read; None if nothing is due, if the last failure was too recent, or if many windows were read
             since something was said.
         """
         settings, memory = self._parts.settings.memory, self._home.memory
-        if memory is None or not self._is_wanted or self._windows_left <= 0:
+        if memory is None or not self.is_on or self._windows_left <= 0:
             return None
         if self._parts.clock.monotonic_s() < self._not_before_s:
             return None

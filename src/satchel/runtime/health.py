@@ -338,7 +338,10 @@ async def _distilling(satchel: Satchel, memory: Memory) -> Check:
     except SatchelError as error:
         return Check(part="distilling", state="failed", text=str(error))
     read = counted(status.read, "message")
-    progress = f"{counted(status.facts, 'fact')} from {read}, {status.pending:,} pending"
+    progress = f"{counted(status.facts, 'fact')} from {read}"
+    if status.conversations:
+        wait = "waits" if status.conversations == 1 else "wait"
+        progress += f"; {counted(status.conversations, 'conversation')} {wait} to be read"
     if status.trouble:
         attempts = counted(status.failed_since, "attempt")
         text = f"{progress}; {attempts} failed, the last with: {status.trouble}"

@@ -39,6 +39,7 @@ from satchel.runtime.lines import counted, returned_line
 from satchel.runtime.moving import rows_left
 from satchel.runtime.notices import NoticeBoard
 from satchel.runtime.projects import Project, ProjectMemories, Projects, SessionScope, project_of, scope_of
+from satchel.runtime.replay import Replay
 from satchel.sessions import SessionInfo, SessionStore, UsageRow, Words, live_redactor, read_title
 from satchel.storage import Database, is_server
 from satchel.storage.copies import copy_database, why_unwritable
@@ -333,6 +334,13 @@ class Home:
         """
         async with await self.sessions.open(session_id) as journal:
             await journal.append([event], durable=True)
+
+    async def name(self, session_id: str, title: SessionTitled) -> None:
+        """Give a session that nobody has open a title, unless it has one or needs none. Errors as in `note_of`."""
+        replay = Replay()
+        async with await self.sessions.open(session_id, visit=replay) as journal:
+            if not replay.is_titled:
+                await journal.append([title], durable=True)
 
     async def sessions_in(self, project_id: str) -> Sequence[SessionInfo]:
         """The sessions of a project, those that were active last first, archived ones too."""

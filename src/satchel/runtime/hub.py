@@ -11,7 +11,7 @@ from typing import Any, Final, Protocol
 import anyio
 
 from satchel.errors import NotFound, SatchelError, UsageError
-from satchel.events import AskUser, Compaction, Event, QuestionAsked, SessionEnd
+from satchel.events import AskUser, Compaction, Event, QuestionAsked, SessionEnd, SessionTitled
 from satchel.loop import compact_now, run_call
 from satchel.messages import Message
 from satchel.models import ChatModel
@@ -187,6 +187,11 @@ class SessionHub:
         first = self.line.next()
         if first is not None:
             self.start(first[0], waited=first[1])
+
+    async def name(self, title: SessionTitled) -> None:
+        """Give the session a title, unless it has one or needs none."""
+        if not self._titling.is_titled:
+            await self.log.record(title)
 
     def resume(self) -> RunningTurn:
         """See `Session.resume`."""

@@ -11,9 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from satchel.memory.show.page.records import Page
+from satchel.memory.show.page.records import HEADS, UNREAD_TOKENS, Page
 from satchel.memory.show.profile import LATELY
-from satchel.memory.store.page_lines import SECTIONS
 from satchel.memory.text.framing import earlier, short_id
 from satchel.messages import Usage
 from satchel.wording import LINE_CHARS, counted, one_line
@@ -157,7 +156,7 @@ def page_lines(page: Page, *, budget_tokens: int) -> tuple[list[str], list[str]]
     for line in page.memories:
         if line.section != section:
             section = line.section
-            lines.append(SECTIONS[line.section])
+            lines.append(HEADS[line.section])
         until = "" if line.until is None else f"until {line.until.isoformat()}; "
         by = {"user": "yours; ", "pin": "pinned; "}.get(line.by, "")
         lines.append(f"  {one_line(line.words, _PAGE_CHARS)}  ({until}{by}{short_id(line.id)})")
@@ -173,7 +172,7 @@ def page_lines(page: Page, *, budget_tokens: int) -> tuple[list[str], list[str]]
 def standing_lines(found: Page | Profile, settings: MemorySettings) -> tuple[list[str], list[str]]:
     """What stands before a model in every session: the page, or the profile where there is none."""
     if isinstance(found, Page):
-        return page_lines(found, budget_tokens=settings.page_tokens)
+        return page_lines(found, budget_tokens=settings.page_tokens + UNREAD_TOKENS)
     return profile_lines(found, budget_tokens=(1 + LATELY) * settings.profile_tokens)
 
 

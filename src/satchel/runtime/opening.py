@@ -203,7 +203,14 @@ class SessionOpener:
         hub = SessionHub(
             driver,
             replay,
-            titling=Titling(log, parts=parts, home=home, is_titled=replay.is_titled, budget=terms.budget),
+            titling=Titling(
+                log,
+                parts=parts,
+                home=home,
+                is_titled=replay.is_titled,
+                is_read=lambda: scope.memory is not None and self.distilling.is_on,
+                budget=terms.budget,
+            ),
             clients=clients,
             private=private,
             sinks=(*options.sinks, *([SpanSink(self.spans, log.id)] if self.spans else ())),

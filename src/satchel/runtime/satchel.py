@@ -56,6 +56,7 @@ from satchel.runtime.session import Session
 from satchel.runtime.session_options import SessionOptions, SystemText, read_mode
 from satchel.runtime.sinks import HistorySink
 from satchel.runtime.spans import spans_for
+from satchel.runtime.titling import bare_title
 from satchel.runtime.tooling import Tooling, external_tools, fetching, mcp_tools, tool_folders
 from satchel.runtime.turns import is_busy
 from satchel.runtime.watching import Watching
@@ -106,6 +107,7 @@ class Satchel:
         self.watching = Watching(home, parts.sandboxes)
         self.describing = Describing(parts, home, distilling.may_spend_unasked)
         distilling.on_news.append(self.describing.wake)
+        distilling.name = self._name
         self.capabilities: CapabilityParts | None = None
         self.earning: Earning | None = None
         self._hubs = hubs
@@ -656,6 +658,20 @@ class Satchel:
                 await hub.log.record(event)
             else:
                 await self.home.note_of(info.id, event)
+
+    async def _name(self, session_id: str, title: str) -> None:
+        """Give a conversation the title that whoever read it found, unless it has one. What another process has open,
+        and what has no log here, goes without.
+        """
+        title = bare_title(title)
+        if not title:
+            return
+        hub = self._hubs.get(session_id)
+        with contextlib.suppress(NotFound, StorageError, UsageError):
+            if hub is not None and not hub.is_closing:
+                await hub.name(self.home.titled(title, by="model"))
+            else:
+                await self.home.name(session_id, self.home.titled(title, by="model"))
 
     async def delete_session(self, session_id: str) -> str:
         """Delete the log of a conversation. One that is open here ends for all of its clients. What was learnt stays.

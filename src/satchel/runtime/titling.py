@@ -1,4 +1,6 @@
-"""Titles of conversations, which the small model makes in the background after the first turns."""
+"""Titles of conversations that nobody reads for facts: the small model makes them in the background after the first
+turns. Of the others, whoever reads them says what they are called.
+"""
 
 from __future__ import annotations
 
@@ -38,12 +40,18 @@ _SYSTEM: Final = (
 _AROUND: Final = re.compile(r"^(?:title:|[\W_])+|[\s\"'“”«»*_`.]+$", re.IGNORECASE)
 
 
+def bare_title(answer: str) -> str:
+    """The title in a model's answer, in at most 60 characters; "" where there is none."""
+    return title_of(_AROUND.sub("", answer.strip().partition("\n")[0]))
+
+
 @dataclass(slots=True, eq=False)
 class Titling:
     """Gives one session a title, unless it has one.
 
     Attributes:
         is_titled: It has one, of the user or of a model.
+        is_read: Whether it gets one when it is read for facts.
     """
 
     log: SessionLog
@@ -51,6 +59,7 @@ class Titling:
     parts: Parts
     home: Home
     is_titled: bool
+    is_read: Callable[[], bool]
     budget: Callable[[], HardBudget]
     _scope: anyio.CancelScope | None = field(default=None, init=False)
     _ended: anyio.Event = field(default_factory=anyio.Event, init=False)
@@ -68,6 +77,7 @@ class Titling:
         background, conversation = self.parts.settings.background, self.log.conversation
         if (
             self.is_titled
+            or self.is_read()
             or self._scope is not None
             or conversation.turns > _MOST_TURNS
             or "off" in (background.models, background.titles)
@@ -120,4 +130,4 @@ class Titling:
             with anyio.CancelScope(shield=True):
                 for each in asked:
                     await self.log.count(TITLE, each)
-        return title_of(_AROUND.sub("", answer.message.text.strip().partition("\n")[0]))
+        return bare_title(answer.message.text)

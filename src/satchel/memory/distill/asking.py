@@ -97,10 +97,12 @@ class WindowReading:
 
     Attributes:
         off: The ids of facts that need not stand on the page any more.
+        titles: Of its conversations, in order; "" for one that has none.
     """
 
     facts: tuple[Proposal, ...]
     off: tuple[str, ...]
+    titles: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,8 +199,9 @@ _EXTRACT_SCHEMA: Final[Mapping[str, Any]] = {
             },
         },
         "off": {"type": "array", "items": {"type": "string"}},
+        "titles": {"type": "array", "items": {"type": "string"}},
     },
-    "required": ["facts", "off"],
+    "required": ["facts", "off", "titles"],
     "additionalProperties": False,
 }
 
@@ -236,7 +239,7 @@ async def ask_extractor(
     """Ask a model for the facts in a window, beside what is known; or once more for those that were `refused`, each
     with the reason. See `ask_gate`.
     """
-    text = "conversation:\n" + shown(window) + "\n\nknown:\n" + known.text
+    text = shown(window) + "\n\nknown:\n" + known.text
     if refused:
         lines = [
             json.dumps({"content": one.content, "quote": one.quotes[:1], "refused": why}, ensure_ascii=False)
@@ -244,12 +247,13 @@ async def ask_extractor(
         ]
         text += (
             "\n\nYou wrote these notes, and a program refused them. Write them once more so that the reason is gone, "
-            'or leave them out. Nothing else is wanted; "off" is [].\n' + "\n".join(lines)
+            'or leave them out. Nothing else is wanted; "off" and "titles" are [].\n' + "\n".join(lines)
         )
     read = await _ask(model, "extract", text, _EXTRACT_SCHEMA, _read_answer, _EXTRACT_TOKENS, spent)
     return WindowReading(
         facts=tuple(replace(fact, to=known.id_of(fact.to)) for fact in read.facts),
         off=tuple(dict.fromkeys(id for id in map(known.id_of, read.off) if id)),
+        titles=read.titles,
     )
 
 
@@ -325,9 +329,10 @@ def _read_verdict(answer: str) -> WindowVerdict:
 def _read_answer(answer: str) -> WindowReading:
     facts: object = None
     off: object = None
+    titles: object = None
     for value in values_in(answer):
         if isinstance(value, dict):
-            facts, off = value.get("facts"), value.get("off")
+            facts, off, titles = value.get("facts"), value.get("off"), value.get("titles")
         elif (value or "{" not in answer) and all(isinstance(fact, dict) for fact in value):
             facts = value  # the list without the object around it
         if isinstance(facts, list):
@@ -336,6 +341,7 @@ def _read_answer(answer: str) -> WindowReading:
                     _read_proposal(fact, number) for number, fact in enumerate(facts[:_MAX_FACTS], 1)
                 ),
                 off=tuple(map(_id, off)) if isinstance(off, list) else (),
+                titles=tuple(map(_text, titles)) if isinstance(titles, list) else (),
             )
     raise ValueError('there is no JSON object with a list "facts" in it.')
 

@@ -1,5 +1,5 @@
-"""Distils the pending episodes of a space: a small model judges each window of a conversation, a larger one proposes
-facts from those that are worth it, and the facts that can be verified are stored.
+"""Distils the pending episodes of a space, a day's conversations together: a larger model proposes facts, from what is
+long only where a small one finds it worth it, and the facts that can be verified are stored.
 
 A query finds the pending work. Each verdict and each window is written in one transaction as soon as it is known. A
 process that is killed loses only the answer that it was waiting for, and nothing is stored twice.
@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from datetime import datetime, time
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
@@ -25,6 +27,7 @@ from satchel.memory.distill.checking import CheckedFact, check, find_quote
 from satchel.memory.distill.records import DistillReport, DistillStatus, Outcome, WindowResult
 from satchel.memory.distill.windows import EpisodePart, Window, windows_of
 from satchel.memory.records import TRUST_RANK, FactTime, Hit, MemoryRecord, Tier
+from satchel.memory.store.micros import to_micros
 from satchel.memory.store.page_lines import PageFacts
 from satchel.memory.store.repository import MemoryDraft
 from satchel.memory.store.spending import Asked, add_usage
@@ -84,9 +87,9 @@ class DistillRun:
     skip: list[str] = field(default_factory=list)
     stopped: str = ""
 
-    def leaves(self, session: str) -> bool:
-        """Whether the rest of a session isn't read in this run."""
-        return bool(self.stopped) or session in self.skip
+    def leaves(self, window: Window) -> bool:
+        """Whether a window isn't read in this run."""
+        return bool(self.stopped) or any(piece.session in self.skip for piece in window.new)
 
 
 class Distiller:
@@ -111,8 +114,7 @@ class Distiller:
         return await self._space.read(ledger.newest)
 
     async def is_due(self, *, every: int, after_s: float) -> bool:
-        """Whether a conversation has `every` pending episodes, or some and none for `after_s` seconds, and the pause
-        after a failure is over.
+        """Whether something is to be read now, see `ledger.Closing`, and the pause after a failure is over.
 
         Each failure doubles the pause, from a minute to an hour. It is computed from the store, so every process
         observes it.
@@ -125,12 +127,17 @@ class Distiller:
             pause_s = min(_FIRST_PAUSE_S * 2 ** (min(failures, 10) - 1), _LONGEST_PAUSE_S) if failures else 0
             if now < failed_at + int(pause_s * 1_000_000):
                 return False
-            return ledger.has_closed(connection, space, closing)
+            return ledger.due(connection, space, closing) is not None
 
         return await self._space.read(look)
 
     def _closing(self, every: int, after_s: float) -> ledger.Closing:
-        return every, self._space.now_micros() - int(after_s * 1_000_000)
+        now = self._space.clock.now()
+        return ledger.Closing(
+            every=every,
+            silent=self._space.now_micros() - int(after_s * 1_000_000),
+            day=to_micros(datetime.combine(now.date(), time(), now.tzinfo)),
+        )
 
     async def run(self, run: DistillRun) -> DistillReport:
         """Distil pending episodes; see `Memory.distill`."""
@@ -148,21 +155,22 @@ class Distiller:
         closing = None if run.closed is None else self._closing(*run.closed)
 
         def find(connection: Connection, held: Collection[str]) -> list[list[EpisodePart]]:
-            found = ledger.next_session(
+            return ledger.next_sessions(
                 connection, self._space.id, closing=closing, gate=gate, skip=run.skip, held=held
             )
-            return [found] if found else []
 
         while not run.stopped:
             async with self._space.claims.take("distill", find, name=self._claim_name) as taken:
-                windows = [window for episodes in taken for window in windows_of(episodes)]
+                windows = windows_of([episode for episodes in taken for episode in episodes])
                 if not windows:
                     return
-                for window in windows:
-                    if run.leaves(window.session):
-                        break
-                    # To read a conversation of one window costs little more than to ask whether to.
-                    await self._read_window(window, run, is_judged=window.is_worth or len(windows) == 1)
+                of_each = Counter(session for window in windows for session in window.sessions)
+                # What is left after one window may wait.
+                for window in windows[: None if closing is None else 1]:
+                    if not run.leaves(window):
+                        # To read what is short costs little more than to ask whether to.
+                        is_short = all(of_each[session] == 1 for session in window.sessions)
+                        await self._read_window(window, run, is_judged=window.is_worth or is_short)
 
     def _claim_name(self, episodes: Sequence[EpisodePart]) -> str:
         return ledger.claim_name(self._space.id, episodes[0].session)
@@ -185,7 +193,14 @@ class Distiller:
                 at = self._space.now_micros()
                 await self._space.write(ledger.write_worth, window, gate=gate_version(), at=at)
             result = await self._read(window, run, reason)
-        except (ModelError, Unreadable) as error:
+        except (ModelRejected, Unreadable) as error:
+            if len(window.sessions) == 1:
+                await self._failed(window, error, run)
+            else:  # One conversation that can't be read is no reason to lose the others of its day.
+                for one in window.apart:
+                    if not run.leaves(one):
+                        await self._read_window(one, run, is_judged=True)
+        except ModelError as error:
             await self._failed(window, error, run)
         else:
             self._report(result, run)
@@ -215,8 +230,8 @@ class Distiller:
         run.results.append(result)
         run.progress(result)
         if result.outcome == "failed":
-            # The rest of this session is retried with this window; other sessions can go on.
-            run.skip.append(result.session)
+            # The rest of these sessions is retried with this window; other sessions can go on.
+            run.skip.extend(result.turns)
 
     async def _read(self, window: Window, run: DistillRun, reason: str) -> WindowResult:
         """Let the extractor read a window, and store what can be verified."""
@@ -237,12 +252,15 @@ class Distiller:
                 good += more
             dropped = [why for _, why in left]
         facts: list[tuple[CheckedFact, MemoryDraft]] = []
-        for checked in _held_together(good, window, there):
+        for checked in _held_together(good, there):
             draft = await self._draft_of(checked, window)
             if draft is not None:
                 facts.append((checked, draft))
         at = self._space.now_micros()
-        so_far = replace(_result(window, "nothing", reason=reason), dropped=tuple(dropped))
+        # With more or fewer of them, nobody can tell whose they are.
+        is_whole = len(reading.titles) == len(window.sessions)
+        titles = dict(zip(window.sessions, reading.titles, strict=True)) if is_whole else {}
+        so_far = replace(_result(window, "nothing", reason=reason), dropped=tuple(dropped), titles=titles)
         result = await self._space.write(ledger.write_window, window, facts, so_far, at=at)
         if result is None:
             return _result(window, "nothing", reason=_MEANWHILE)
@@ -350,33 +368,45 @@ class Distiller:
 
 
 def _result(read: Window, outcome: Outcome, *, reason: str = "", error: str = "") -> WindowResult:
-    turns = [piece.turn for piece in read.new]
+    turns: dict[str, tuple[int, int]] = {}
+    for piece in read.new:
+        turns[piece.session] = turns.get(piece.session, (piece.turn,))[0], piece.turn
     return WindowResult(
-        session=read.session,
-        turns=(turns[0], turns[-1]),
+        turns=turns,
         outcome=outcome,
         reason=reason,
         error=error,
     )
 
 
-def _held_together(
-    facts: Sequence[CheckedFact], window: Window, known: Mapping[str, MemoryRecord]
-) -> list[CheckedFact]:
+def _held_together(facts: Sequence[CheckedFact], known: Mapping[str, MemoryRecord]) -> list[CheckedFact]:
     """The facts, those among the confidential that would give a confidential one of their conversation away: they share
     a telling word with it that the user said there and nobody is called, which neither the lines they rest on nor a
     known open fact have.
     """
+    secret = {one: _secret_words(facts, one, known) for one in {fact.source.session for fact in facts}}
+    found = []
+    for fact in facts:
+        said = [_openly_said(piece.text) for piece in fact.sources]
+        words = secret[fact.source.session]
+        if not fact.proposal.is_confidential and _told_in([fact.content]) & words - _told_in(said):
+            fact = replace(fact, proposal=replace(fact.proposal, section="confidential"))
+        found.append(fact)
+    return found
+
+
+def _secret_words(facts: Sequence[CheckedFact], session: str, known: Mapping[str, MemoryRecord]) -> set[int]:
+    """The telling words that would give a confidential fact of a conversation away."""
     ended = {fact.known.id for fact in facts if fact.known and fact.proposal.relation == "corrects"}
-    hidden = [fact for fact in facts if fact.proposal.is_confidential]
+    hidden = [fact for fact in facts if fact.proposal.is_confidential and fact.source.session == session]
     before = [
         fact
         for id, fact in known.items()
-        if fact.discretion == "confidential" and fact.source.session == window.session and id not in ended
+        if fact.discretion == "confidential" and fact.source.session == session and id not in ended
     ]
     secrets = [fact.content for fact in hidden] + [fact.content for fact in before]
     if not secrets:
-        return list(facts)
+        return set()
     openly = [fact.content for fact in known.values() if fact.discretion == "open"]
     noted = [text.replace("\uff1a", ":") for text in (*secrets, *(fact.content for fact in facts))]
     called = [text.partition(":")[0] for text in noted if ":" in text]
@@ -384,14 +414,7 @@ def _held_together(
     lines = [piece.text for fact in hidden for piece in fact.sources] + [
         fact.source.quote or "" for fact in before
     ]
-    secret = _told_in(secrets) & _told_in(lines) - _told_in([*openly, *called, "The user", *function_words()])
-    found = []
-    for fact in facts:
-        said = [_openly_said(piece.text) for piece in fact.sources]
-        if not fact.proposal.is_confidential and _told_in([fact.content]) & secret - _told_in(said):
-            fact = replace(fact, proposal=replace(fact.proposal, section="confidential"))
-        found.append(fact)
-    return found
+    return _told_in(secrets) & _told_in(lines) - _told_in([*openly, *called, "The user", *function_words()])
 
 
 def _told_in(texts: Iterable[str]) -> set[int]:

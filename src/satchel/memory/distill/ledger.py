@@ -9,15 +9,15 @@ import hashlib
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, func, literal, or_, select
+from sqlalchemy import Connection, case, func, literal, or_, select
 from sqlalchemy.dialects.sqlite import insert
 
 from satchel.errors import NotFound, UsageError
 from satchel.memory.distill.checking import CheckedFact
 from satchel.memory.distill.records import DistillStatus, Outcome, WindowResult
-from satchel.memory.distill.windows import EpisodePart, Window
+from satchel.memory.distill.windows import MOST_OF_AGENT, WINDOW_TOKENS, EpisodePart, Window
 from satchel.memory.records import MemoryRecord
 from satchel.memory.store.cues import cues_of, replace_cues
 from satchel.memory.store.discretion_rows import AS_ASKED, part_to_read
@@ -27,9 +27,10 @@ from satchel.memory.store.micros import from_micros, to_micros
 from satchel.memory.store.repository import MemoryDraft, count_up, insert_drafts, rids_by_id
 from satchel.memory.store.spending import read_spent
 from satchel.memory.store.tables import distill_windows, distilled, edges, memories
+from satchel.memory.text.framing import CHARS_A_TOKEN
 
 _MAX_EPISODES = 200
-"""The number of pending episodes of a session that are loaded at once."""
+"""The number of pending episodes that are loaded at once, or a few more."""
 _EPISODES_BEFORE = 6
 """The number of episodes before them that are loaded as context."""
 
@@ -73,9 +74,19 @@ def failing_since(connection: Connection, space: int) -> tuple[int, int]:
     return int(count), int(at or 0)
 
 
-Closing: TypeAlias = tuple[int, int]
-"""When the unread messages of a conversation are read: when there are so many of them, or none was stored after a time
-in microseconds."""
+class Closing(NamedTuple):
+    """When unread messages are read, with times in microseconds.
+
+    Attributes:
+        every: A conversation with so many of them can be read, and is at once.
+        silent: So can one without a new message since then. It waits for the others of its day, until there is more of
+            them all than a window holds.
+        day: The beginning of today: what was said until then waits no longer.
+    """
+
+    every: int
+    silent: int
+    day: int
 
 
 def _sessions(space: int, closing: Closing | None) -> Any:
@@ -88,13 +99,33 @@ def _sessions(space: int, closing: Closing | None) -> Any:
     )
     if closing is None:
         return found
-    every, before = closing
-    return found.having(or_(func.count() >= every, func.max(memories.c.created_at) <= before))
+    return found.having(or_(func.count() >= closing.every, func.max(memories.c.created_at) <= closing.silent))
 
 
-def has_closed(connection: Connection, space: int, closing: Closing) -> bool:
-    """Whether a conversation has episodes that are to be read now."""
-    return connection.execute(_sessions(space, closing).limit(1)).first() is not None
+def due(connection: Connection, space: int, closing: Closing) -> Closing | None:
+    """What is to be read now: all that can be, or where only a day is over, what was said until then; None if nothing
+    is.
+    """
+    left = _LENGTH - _READ
+    most = int(MOST_OF_AGENT * CHARS_A_TOKEN)
+    ready = (
+        _sessions(space, closing)
+        .with_only_columns(
+            func.count().label("number"),
+            func.max(memories.c.created_at).label("last"),
+            func.sum(case(((memories.c.trust == "agent") & (left > most), most), else_=left)).label("chars"),
+        )
+        .order_by(None)
+        .subquery()
+    )
+    number, last, chars = connection.execute(
+        select(func.max(ready.c.number), func.min(ready.c.last), func.sum(ready.c.chars))
+    ).one()
+    if number is None:
+        return None
+    if number >= closing.every or chars >= WINDOW_TOKENS * CHARS_A_TOKEN:
+        return closing
+    return closing._replace(silent=min(closing.silent, closing.day - 1)) if last < closing.day else None
 
 
 def newest(connection: Connection, space: int) -> int:
@@ -113,7 +144,7 @@ def claim_name(space: int, session: str) -> str:
     return hashlib.sha256(f"{space}\n{session}".encode()).hexdigest()[:32]
 
 
-def next_session(
+def next_sessions(
     connection: Connection,
     space: int,
     *,
@@ -121,23 +152,31 @@ def next_session(
     gate: str,
     skip: Sequence[str],
     held: Collection[str],
-) -> list[EpisodePart]:
-    """The pending episodes of the session that has waited longest, in order, after a few that were read already.
+) -> list[list[EpisodePart]]:
+    """The pending episodes of some sessions, those that have waited longest first: of each in order, after a few that
+    were read already.
 
-    `closing` leaves out sessions that are not to be read yet, None takes any; only verdicts of the version `gate`
-    count. `held` are the names of claims of other processes; see `claim_name`.
+    `closing` leaves out what is not to be read yet, None takes any; only verdicts of the version `gate` count. `held`
+    are the names of claims of other processes; see `claim_name`.
 
     Returns:
-        Whole episodes; empty if no session is left.
+        Whole episodes; empty if nothing is left.
     """
+    if closing is not None and (closing := due(connection, space, closing)) is None:
+        return []
     wanted = _sessions(space, closing)
     if skip:
         wanted = wanted.where(func.coalesce(memories.c.source_session, "").not_in(list(skip)))
-    sessions = connection.execute(wanted.limit(len(held) + 1)).scalars()
-    free = [session for session in sessions if claim_name(space, session or "") not in held]
-    if not free:
-        return []
-    session = free[0]
+    found: list[list[EpisodePart]] = []
+    for session in connection.execute(wanted.limit(len(held) + _MAX_EPISODES)).scalars().all():
+        if claim_name(space, session or "") not in held:
+            found.append(_episodes_of(connection, space, session, gate))
+        if sum(map(len, found)) >= _MAX_EPISODES:
+            break
+    return found
+
+
+def _episodes_of(connection: Connection, space: int, session: str | None, gate: str) -> list[EpisodePart]:
     here = memories.c.source_session.is_(None) if session is None else memories.c.source_session == session
     order = (memories.c.source_turn, memories.c.source_position, memories.c.rid)
     columns = (memories, _READ.label("read"), distilled.c.worth_by)
@@ -215,8 +254,8 @@ def write_window(
     """Write the facts of a window and mark it as read.
 
     Returns:
-        `result` with what was written, and why other facts were dropped; None if another process read the window
-        meanwhile.
+        `result` with what was written, and why other facts were dropped; None if another process read one of its
+        conversations meanwhile.
     """
     read_to = _read_positions(connection, space, [piece.rid for piece in window.pieces])
     new = _still_new(connection, space, window)
@@ -244,8 +283,10 @@ def write_window(
     _mark_as_read(connection, new, at)
     outcome: Outcome = "facts" if kept or confirmed else "nothing"
     _add_result(connection, space, window, at, outcome=outcome, facts=len(kept), dropped=len(lost))
+    touched = {piece.session for piece in window.new if piece.rid not in read_to}
     return replace(
         result,
+        titles={one: title for one, title in result.titles.items() if title and one not in touched},
         outcome=outcome,
         facts=tuple(kept),
         confirmed=tuple(dict.fromkeys(confirmed)),
@@ -378,8 +419,9 @@ def _end_of_known(fact: CheckedFact, known: MemoryRecord) -> int:
 def read_status(connection: Connection, space: int) -> DistillStatus:
     """What is pending, done and failed."""
     waiting = _pending(space).subquery()
-    pending, since = connection.execute(
-        select(func.count(), func.min(memories.c.created_at)).select_from(
+    session = func.coalesce(memories.c.source_session, "")
+    pending, conversations, since = connection.execute(
+        select(func.count(), func.count(session.distinct()), func.min(memories.c.created_at)).select_from(
             memories.join(waiting, waiting.c.rid == memories.c.rid)
         )
     ).one()
@@ -405,6 +447,7 @@ def read_status(connection: Connection, space: int) -> DistillStatus:
     failed = connection.execute(errors).scalars().all()
     return DistillStatus(
         pending=int(pending),
+        conversations=int(conversations),
         waiting_since=None if since is None else from_micros(since),
         read=int(episodes) - int(pending),
         facts=int(facts),

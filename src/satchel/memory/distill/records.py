@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal, TypeAlias
@@ -17,10 +18,11 @@ and was given up."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowResult:
-    """The result of one window of a conversation.
+    """The result of one window.
 
     Attributes:
-        session: The conversation; `turns` are the first and the last one of the window.
+        turns: Of each conversation in it, the first and the last turn.
+        titles: What the reader called conversations.
         reason: Why the small model judged it worth remembering or not. It is not stored.
         facts: The ids of new facts.
         confirmed: The ids of known facts that got this window as a further source.
@@ -28,9 +30,9 @@ class WindowResult:
         error: What failed, or "".
     """
 
-    session: str
-    turns: tuple[int, int]
+    turns: Mapping[str, tuple[int, int]]
     outcome: Outcome
+    titles: Mapping[str, str] = field(default_factory=dict)
     reason: str = ""
     facts: tuple[str, ...] = ()
     confirmed: tuple[str, ...] = ()
@@ -63,7 +65,7 @@ class DistillStatus:
     """The status of distilling.
 
     Attributes:
-        pending: The number of episodes to read; the oldest was stored at `waiting_since`.
+        pending: The number of episodes to read, in so many `conversations`; the oldest was stored at `waiting_since`.
         read: The number of episodes that were read completely.
         last_at: When a window was last read, or None.
         trouble: The last error if no window was read since, otherwise "".
@@ -71,6 +73,7 @@ class DistillStatus:
     """
 
     pending: int
+    conversations: int
     waiting_since: datetime | None
     read: int
     facts: int

@@ -1,4 +1,6 @@
-"""Divides a conversation into windows of about 1,500 tokens, each with the end of the previous text as context."""
+"""Divides the conversations of a day into windows of about 1,500 tokens, each with the end of the previous text of its
+conversations as context.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +8,16 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from itertools import groupby
+from operator import attrgetter
 
 from satchel.memory.records import Trust
 from satchel.memory.text.framing import CHARS_A_TOKEN, estimate_tokens, longest
 from satchel.wording import cut_text
 
 WINDOW_TOKENS = 1_500
-"""The approximate amount of new text in a window: most conversations are one, and read with one request (issue 20;
-seed-2, 4.2, has 500)."""
+"""The approximate amount of new text in a window, as it is shown: most days are one, and read with one request (issue
+20; seed-2, 4.2, has 500)."""
 OVERLAP_TOKENS = 100
 """The approximate amount of text before it that is repeated (seed-2, 4.2)."""
 MAX_CHARS = 32_000
@@ -23,6 +27,8 @@ TAIL_CHARS = 4_000
 """Of these, the ones at its end, where people write what they want to know about what they pasted."""
 _AGENT_TOKENS = 30
 """What is shown of an assistant's long turn at its beginning, and as much at its end."""
+MOST_OF_AGENT = 2 * _AGENT_TOKENS
+"""What an assistant's turn counts for at most."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +59,7 @@ class EpisodePart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
-    """Consecutive pieces of one conversation; context comes first."""
+    """Consecutive pieces of each of some conversations, one after the other; context comes first."""
 
     pieces: tuple[EpisodePart, ...]
 
@@ -63,9 +69,14 @@ class Window:
         return tuple(piece for piece in self.pieces if piece.is_new)
 
     @property
-    def session(self) -> str:
-        """The conversation."""
-        return self.pieces[0].session
+    def sessions(self) -> tuple[str, ...]:
+        """The conversations with new words, in order."""
+        return tuple(dict.fromkeys(piece.session for piece in self.new if piece.text.strip()))
+
+    @property
+    def apart(self) -> tuple[Window, ...]:
+        """Its conversations, each in a window of its own."""
+        return tuple(Window(pieces=tuple(some)) for _, some in groupby(self.pieces, attrgetter("session")))
 
     @property
     def is_worth(self) -> bool:
@@ -74,36 +85,48 @@ class Window:
 
 
 def windows_of(episodes: Sequence[EpisodePart]) -> list[Window]:
-    """Divide a conversation into windows. What the gate has judged and what it hasn't are in different ones.
+    """Divide conversations into windows. What was said on different days is in different ones, and so is what the gate
+    has judged and what it hasn't.
 
-    The episodes of one session are whole and in order. `start` says how far each was read before; one that was read
-    completely only provides context.
+    The episodes of a session are whole, in order, and stand together. `start` says how far each was read before; one
+    that was read completely only provides context.
     """
     windows: list[Window] = []
-    before: list[EpisodePart] = []
     gathered: list[EpisodePart] = []
     tokens = 0
-
-    def end_window() -> None:
-        nonlocal gathered, tokens
-        windows.append(Window(pieces=(*_overlap(before), *gathered)))
-        before.extend(gathered)
-        gathered, tokens = [], 0
-
-    for episode in episodes:
-        if episode.start and not gathered and not windows:
-            before.append(replace(episode, text=episode.text[: episode.start], start=0, end=episode.start))
-        room = WINDOW_TOKENS - tokens
-        for part in _parts(episode, room if 2 * room >= WINDOW_TOKENS else WINDOW_TOKENS):
-            cost = estimate_tokens(part.text)
-            is_full = tokens + cost > WINDOW_TOKENS
-            if gathered and (is_full or gathered[-1].is_worth != part.is_worth):
-                end_window()
-            gathered.append(part)
-            tokens += cost
+    for session, talk in groupby(episodes, attrgetter("session")):
+        before: list[EpisodePart] = []
+        is_begun = False
+        for episode in talk:
+            if episode.start and not is_begun:
+                before.append(
+                    replace(episode, text=episode.text[: episode.start], start=0, end=episode.start)
+                )
+            room = WINDOW_TOKENS - tokens
+            for part in _parts(episode, room if 2 * room >= WINDOW_TOKENS else WINDOW_TOKENS):
+                cost = _cost(part)
+                if gathered and (tokens + cost > WINDOW_TOKENS or not _is_together(gathered[-1], part)):
+                    windows.append(Window(pieces=tuple(gathered)))
+                    gathered, tokens = [], 0
+                if not gathered or gathered[-1].session != session:
+                    gathered += _overlap(before)
+                gathered.append(part)
+                before.append(part)
+                tokens += cost
+                is_begun = True
     if gathered:
-        end_window()
+        windows.append(Window(pieces=tuple(gathered)))
     return windows
+
+
+def _cost(part: EpisodePart) -> int:
+    tokens = estimate_tokens(part.text)
+    return min(tokens, MOST_OF_AGENT) if part.trust == "agent" else tokens
+
+
+def _is_together(last: EpisodePart, part: EpisodePart) -> bool:
+    is_same = last.session == part.session or last.said_at.date() == part.said_at.date()
+    return is_same and last.is_worth == part.is_worth
 
 
 def _parts(episode: EpisodePart, room: int) -> Iterator[EpisodePart]:
@@ -165,24 +188,29 @@ def _overlap(before: Sequence[EpisodePart]) -> tuple[EpisodePart, ...]:
 
 
 def shown(window: Window) -> str:
-    """The window as models see it: one line of JSON for each piece, so that no text can pose as another piece. Of an
-    assistant's, which counts only where it records what was agreed, both ends.
+    """The window as models see it: its conversations under a line each, and one line of JSON for each piece, so that no
+    text can pose as another piece. Of an assistant's, which counts only where it records what was agreed, both ends.
     """
     lines = []
     # What the user asked not to keep is blank.
-    for number, piece in enumerate((piece for piece in window.pieces if piece.text.strip()), 1):
-        line: dict[str, object] = {
-            "line": number,
-            "said": f"{piece.said_at:%A %Y-%m-%d %H:%M}",
-            "speaker": piece.speaker or ("user" if piece.trust == "user" else piece.trust),
-        }
-        if piece.trust == "outside":
-            line["from_outside"] = True
-        if not piece.is_new:
-            line["read_before"] = True
-        text = _ends_of(piece.text, _AGENT_TOKENS) if piece.trust == "agent" else piece.text
-        text = text.lstrip() if text.startswith("  ") else text
-        lines.append(json.dumps({**line, "text": text}, ensure_ascii=False))
+    words = [piece for piece in window.pieces if piece.text.strip() and piece.session in window.sessions]
+    for number, (_, talk) in enumerate(groupby(words, attrgetter("session")), 1):
+        day = ""
+        for piece in talk:
+            line: dict[str, object] = {
+                "said": f"{piece.said_at:%H:%M}",
+                "speaker": piece.speaker or ("user" if piece.trust == "user" else piece.trust),
+            }
+            if day != f"{piece.said_at:%A %Y-%m-%d}":
+                lines.append(f"{'then' if day else f'conversation {number}'}, {piece.said_at:%A %Y-%m-%d}:")
+                day = f"{piece.said_at:%A %Y-%m-%d}"
+            if piece.trust == "outside":
+                line["from_outside"] = True
+            if not piece.is_new:
+                line["read_before"] = True
+            text = _ends_of(piece.text, _AGENT_TOKENS) if piece.trust == "agent" else piece.text
+            text = text.lstrip() if text.startswith("  ") else text
+            lines.append(json.dumps({**line, "text": text}, ensure_ascii=False))
     return "\n".join(lines)
 
 

@@ -89,10 +89,7 @@ async def compose(
 ) -> Profile:
     """Compose the profile of a space; see `Memory.standing`. `lately_tokens` are for the user's last turns."""
     now = space.clock.now()
-    last: list[ProfileLine] = []
-    if lately_tokens > 0:
-        turns = await space.read(statement_rows.lately, at=space.now_micros())
-        last = _lately([one for one in turns if is_granted(one.spheres, granted)], lately_tokens)
+    last = await lately(space, budget_tokens=lately_tokens, granted=granted, exclude_session=exclude_session)
     said = {id for line in last for id in line.whole_ids}
     found = await space.read(statement_rows.profile_candidates, at=space.now_micros(), today=now.date())
     found = replace(
@@ -161,13 +158,25 @@ def _compose(
     )
 
 
-def _lately(turns: Sequence[MemoryRecord], budget_tokens: int) -> list[ProfileLine]:
-    """The last turns, oldest first, of which `turns` has the newest first; a long one is cut. What only asked says
-    nothing of who asked: of 818 needs in seven lived lives, four come from such a message.
+async def lately(
+    space: Space,
+    *,
+    budget_tokens: int,
+    granted: Collection[str],
+    exclude_session: str | None,
+    unread: bool = False,
+) -> list[ProfileLine]:
+    """The user's last turns, oldest first, as many of the newest as there is room for; with `unread` those that no
+    model has read for facts yet. A long one is cut. What only asked says nothing of who asked: of 818 needs in seven
+    lived lives, four come from such a message.
     """
     left = budget_tokens - tokens_of(LATELY_HEAD)
     lines: list[ProfileLine] = []
-    for memory in turns:
+    if left <= 0:
+        return lines
+    for memory in await space.read(statement_rows.lately, unread=unread, at=space.now_micros()):
+        if not is_granted(memory.spheres, granted) or memory.source.session == (exclude_session or ""):
+            continue
         words = excerpt(memory.content, (), LINE_TOKENS)
         if not words or only_asks(memory.content) or any(restates(words, other.words) for other in lines):
             continue

@@ -221,7 +221,13 @@ _LASTING = Prepared(
     .limit(_MOST_STATEMENTS)
 )
 _last = (
-    select(memories.c.rid, memories.c.said_at, memories.c.source_session, memories.c.source_turn)
+    select(
+        memories.c.rid,
+        memories.c.said_at,
+        memories.c.source_session,
+        memories.c.source_turn,
+        func.length(memories.c.content).label("chars"),
+    )
     .where(memories.c.space_id == _SPACE, _IS_OWN, HOLDS)
     .order_by(memories.c.said_at.desc(), memories.c.rid.desc())
     .limit(_MOST_LATELY)
@@ -229,14 +235,16 @@ _last = (
 )
 _LATELY = Prepared(
     select(_last.c.rid)
+    .outerjoin(distilled, distilled.c.rid == _last.c.rid)
     .where(
+        or_(bindparam("unread") == 0, distilled.c.rid.is_(None), distilled.c.chars < _last.c.chars),
         # A model found something confidential in it.
         ~exists().where(
             memories.c.space_id == _SPACE,
             memories.c.source_session == _last.c.source_session,
             memories.c.source_turn == _last.c.source_turn,
             memories.c.discretion != "open",
-        )
+        ),
     )
     .order_by(_last.c.said_at.desc(), _last.c.rid.desc())
 )
@@ -298,9 +306,9 @@ def profile_candidates(connection: Connection, space: int, *, at: int, today: da
     )
 
 
-def lately(connection: Connection, space: int, *, at: int) -> list[MemoryRecord]:
-    """The user's own last turns, the newest first."""
-    rids = [rid for (rid,) in _LATELY.run(connection, {"space": space, "at": at})]
+def lately(connection: Connection, space: int, *, unread: bool, at: int) -> list[MemoryRecord]:
+    """The user's own last turns, the newest first; with `unread` those that no model has read for facts yet."""
+    rids = [rid for (rid,) in _LATELY.run(connection, {"space": space, "unread": int(unread), "at": at})]
     records = read_records(connection, space, rids)
     return [records[rid] for rid in rids if rid in records]
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from datetime import date, timedelta
 from types import MappingProxyType
 from typing import Final, Literal
 
 from satchel.memory.records import MemoryRecord
-from satchel.memory.show.page.records import Page, ShownLine
+from satchel.memory.show.page.records import HEADS, Page, Place, ShownLine
+from satchel.memory.show.profile import ProfileLine
 from satchel.memory.spheres import is_granted
 from satchel.memory.store.page_lines import SECTIONS, PageVersion, Section
 from satchel.memory.store.page_rows import words_of
@@ -46,8 +48,8 @@ def tokens_of_line(text: str) -> float:
     return tokens_of(page_line(text) + "\n")
 
 
-def _tokens_of_section(section: Section) -> float:
-    return tokens_of(f"{SECTIONS[section]}:\n")
+def _tokens_of_section(section: Place) -> float:
+    return tokens_of(f"{HEADS[section]}:\n")
 
 
 FRAME_TOKENS: Final = tokens_of(PAGE_HEAD + PROFILE_TAIL) + sum(map(_tokens_of_section, SECTIONS))
@@ -120,6 +122,27 @@ def rendered(
     )
 
 
+def with_last(page: Page, last: Sequence[ProfileLine]) -> Page:
+    """The page with the user's last turns, which nobody has read yet, in its block."""
+    if not last:
+        return page
+    lines = [
+        ShownLine(
+            memory=one.memory,
+            words=one.words,
+            text=one.text,
+            tokens=one.tokens,
+            section="lately",
+            until=None,
+            by="said",
+        )
+        for one in last
+    ]
+    shown = (*page.memories, *lines)
+    text = _block(page.version, shown)
+    return replace(page, text=text, memories=shown, tokens=estimate_tokens(text))
+
+
 def _rank(line: ShownLine) -> tuple[bool, int, float]:
     return line.by == "model", -line.memory.importance, -line.memory.said_at.timestamp()
 
@@ -151,10 +174,10 @@ def _line(
 
 def _block(version: PageVersion, lines: Sequence[ShownLine]) -> str:
     parts = [PAGE_HEAD.format(day=version.written_at.date())]
-    section: Section | None = None
+    section: Place | None = None
     for line in lines:
         if line.section != section:
             section = line.section
-            parts.append(f"{SECTIONS[section]}:\n")
+            parts.append(f"{HEADS[section]}:\n")
         parts.append(f"{line.text}\n")
     return "".join(parts) + PROFILE_TAIL
