@@ -8,6 +8,7 @@ from pathlib import Path
 
 from satchel.clock import ManualClock
 from satchel.memory import Episode, Memory
+from satchel.memory.distill.records import WindowResult
 from satchel.models import ModelRequest, ScriptedModel
 from tests.killing import serve, tell
 
@@ -52,11 +53,11 @@ async def distil(path: str, batch: int) -> None:
         )
         tell("said", batch)
         clock.advance(86_400)
-        await memory.distill(
-            model=ScriptedModel(reply),
-            closed=(100, 600),
-            progress=lambda window: tell("window", sorted(window.turns), window.facts),
-        )
+
+        async def say(window: WindowResult) -> None:
+            tell("window", sorted(window.turns), window.facts)
+
+        await memory.distill(model=ScriptedModel(reply), closed=(100, 600), progress=say)
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta, timezone
@@ -451,6 +452,28 @@ async def test_a_day_is_read_when_it_is_over_or_much_was_said_or_one_conversatio
         await memory.add_episodes([said(2, "Now.", session="d")])
         await memory.distill(model=model)
         assert (await memory.distill_status()).pending == 0
+
+
+@requirement("memory:distill:day")
+@pytest.mark.parametrize(
+    ("said_at", "now", "is_over"),
+    [
+        ("2026-03-28T23:30+01:00", "2026-03-29T12:00+02:00", True),
+        ("2026-10-25T00:30+02:00", "2026-10-25T12:00+01:00", False),
+    ],
+)
+async def test_a_day_on_which_the_clocks_change_begins_at_midnight(
+    said_at: str, now: str, *, is_over: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = ManualClock(at=datetime.fromisoformat(said_at))
+    with monkeypatch.context() as patched:
+        patched.setenv("TZ", "CET-1CEST,M3.5.0,M10.5.0/3")
+        time.tzset()
+        async with Memory.open(":memory:", embedder="none", clock=clock) as memory:
+            await memory.add_episodes([Episode(session="a", turn=1, speaker="user", text="I have a cat.")])
+            clock.at = datetime.fromisoformat(now)
+            assert await memory.distill_is_due(every=10, after_s=600) is is_over
+    time.tzset()
 
 
 @requirement("memory:distill:day")

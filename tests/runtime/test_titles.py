@@ -14,6 +14,7 @@ import pytest
 from satchel.clock import local_day
 from satchel.errors import ModelRejected
 from satchel.events import Event, ModelCalled, SessionTitled
+from satchel.memory import Episode
 from satchel.messages import Usage
 from satchel.models import ModelRequest, Reply, ScriptedModel
 from satchel.runtime import Satchel, Session
@@ -201,6 +202,98 @@ async def test_whoever_reads_conversations_for_facts_names_those_without_a_title
         await satchel.distilling.run()
         assert "The tide at Saint-Malo" in await titles(satchel)
     assert (asked(model), left) == (0, [])
+
+
+@requirement("sessions:titles:read")
+async def test_each_window_names_its_conversations_before_the_next_is_read(tmp_path: Path) -> None:
+    seen: list[str] = []
+
+    def reply(request: ModelRequest) -> Reply | str:
+        if not request.system.startswith("You keep what"):
+            return "I see."
+        answer = json.dumps({"facts": [], "titles": ["Sourdough"]})
+        return Reply(text=answer, chunk=20, between=look) if "moths" in request.messages[0].text else answer
+
+    async with conversation(tmp_path, ScriptedModel(reply), memory__distill="auto") as (satchel, session):
+
+        async def look() -> None:
+            seen.extend(await titles(satchel))
+
+        await session.run_turn("My sourdough is called Olga. " * 150)
+        await (await satchel.session()).run_turn("I have moths. " * 200)
+        await satchel.distilling.run()
+    assert "Sourdough" in seen
+
+
+@requirement("sessions:titles:read")
+async def test_a_name_that_another_id_begins_with_names_nothing(tmp_path: Path) -> None:
+    model = ScriptedModel(lambda _: json.dumps({"facts": [], "titles": ["", "Bread"]}))
+    async with conversation(tmp_path, model, memory__distill="auto") as (satchel, session):
+        await session.run_turn("Hello!")
+        await session.aclose()
+        assert satchel.home.memory is not None
+        said = Episode(session=session.id[:4], turn=1, speaker="user", text="My sourdough is called Olga.")
+        await satchel.home.memory.add_episodes([said])
+        await satchel.distilling.run()
+        assert await titles(satchel) == ["Hello!"]
+
+
+@requirement("sessions:titles:forgotten")
+@pytest.mark.parametrize("state", ["closed", "opened for its title", "idle", "busy"])
+@pytest.mark.parametrize("is_elsewhere", [False, True])
+async def test_words_that_are_forgotten_after_they_were_read_name_nothing(
+    tmp_path: Path, state: str, is_elsewhere: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reached, go_on = anyio.Event(), anyio.Event()
+
+    async def wait() -> None:
+        reached.set()
+        await go_on.wait()
+
+    def reply(request: ModelRequest) -> Reply | str:
+        if request.system.startswith("You keep what"):
+            return json.dumps({"facts": [], "titles": ["Tangerine"]})
+        return (
+            Reply(text="I see.", chunk=3, between=wait) if "tide" in request.messages[-1].text else "I see."
+        )
+
+    model = ScriptedModel(reply)
+    async with (
+        conversation(tmp_path, model, memory__distill="auto") as (satchel, session),
+        opened(tmp_path, model) as other,
+        anyio.create_task_group() as group,
+    ):
+        await session.run_turn("My sister Anna behaves like citrus, and I resent that.")
+        if state in ("closed", "opened for its title"):
+            await session.aclose()
+        elif state == "busy":
+            group.start_soon(session.run_turn, "How high is the tide?")
+            await reached.wait()
+
+        async def forget() -> None:
+            await (other if is_elsewhere else satchel).forget(query="citrus")
+
+        name, open_log = satchel.distilling.name, satchel.sessions.open
+        assert name is not None
+
+        async def name_later(session_id: str, title: str) -> None:
+            await forget()
+            await name(session_id, title)
+
+        async def open_before(session_id: str, **options: Any) -> Any:
+            journal = await open_log(session_id, **options)
+            await forget()
+            return journal
+
+        if state == "opened for its title":
+            monkeypatch.setattr(satchel.sessions, "open", open_before)
+        else:
+            satchel.distilling.name = name_later
+        try:
+            await satchel.distilling.run()
+        finally:
+            go_on.set()
+    assert "Tangerine" not in logged(session).read_text()
 
 
 @requirement("sessions:titles:read")

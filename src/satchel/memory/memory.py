@@ -1066,7 +1066,7 @@ class Memory:
         closed: tuple[int, float] | None = None,
         may_spend: MaySpend | None = None,
         page_tokens: int = PAGE_TOKENS,
-        progress: Callable[[WindowResult], None] = _ignore,
+        progress: Callable[[WindowResult], Awaitable[None]] | None = None,
     ) -> DistillReport:
         """Draw facts from what was said and not yet read for them, window by window.
 
@@ -1085,7 +1085,7 @@ class Memory:
                 only where one has so many, is of an earlier day, or they fill a window together. None reads all.
             may_spend: Awaited before each window; raises `BudgetExceeded` where no more may be spent.
             page_tokens: Of the page; 0 goes without one.
-            progress: Told of each window.
+            progress: Awaited with each window as soon as it is stored.
 
         Returns:
             What was read and stored, and why the run ended early, if it did, failing models included.

@@ -102,6 +102,14 @@ class Distilling:
         if self._home.memory is None:
             raise UsageError("Memory is off or could not be opened, so nothing can be distilled.")
         extractor, small = await self._models()
+        name = self.name if self._parts.settings.background.titles == "auto" else None
+
+        async def tell(window: WindowResult) -> None:
+            progress(window)
+            if name is not None:
+                for session, title in window.titles.items():
+                    await name(session, title)
+
         done = DistillReport()
         for memory in await self._home.memories():
             report = await memory.distill(
@@ -111,11 +119,8 @@ class Distilling:
                 closed=closed,
                 may_spend=self.may_spend if is_asked else self.may_spend_unasked,
                 page_tokens=self._parts.settings.memory.page_tokens,
-                progress=progress,
+                progress=tell,
             )
-            for session, title in [one for window in report.windows for one in window.titles.items()]:
-                if self.name is not None and self._parts.settings.background.titles == "auto":
-                    await self.name(session, title)
             done = replace(
                 report,
                 windows=(*done.windows, *report.windows),

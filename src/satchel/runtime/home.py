@@ -22,7 +22,7 @@ from satchel.capabilities.forgetting import forget_inputs
 from satchel.clock import Clock, SystemClock, local_day
 from satchel.config import Settings, ensure_home, load, process_environ, project_files
 from satchel.errors import ConfigError, NotFound, SatchelError, StorageError, UsageError
-from satchel.events import Notice, SessionFiled, SessionTitled
+from satchel.events import Event, Notice, SessionFiled, SessionTitled
 from satchel.memory import Memory, Rebuilt
 from satchel.memory.journal import FOLDER
 from satchel.memory.store.redaction import hide_private, redact
@@ -40,6 +40,7 @@ from satchel.runtime.moving import rows_left
 from satchel.runtime.notices import NoticeBoard
 from satchel.runtime.projects import Project, ProjectMemories, Projects, SessionScope, project_of, scope_of
 from satchel.runtime.replay import Replay
+from satchel.runtime.session_log import without_title
 from satchel.sessions import SessionInfo, SessionStore, UsageRow, Words, live_redactor, read_title
 from satchel.storage import Database, is_server
 from satchel.storage.copies import copy_database, why_unwritable
@@ -336,11 +337,17 @@ class Home:
             await journal.append([event], durable=True)
 
     async def name(self, session_id: str, title: SessionTitled) -> None:
-        """Give a session that nobody has open a title, unless it has one or needs none. Errors as in `note_of`."""
+        """Give a session that nobody has open a title that a model made of what was said before, unless it has one or
+        gets none. The id is a full one. Errors as in `note_of`.
+        """
+
+        async def without(_: Sequence[str]) -> Sequence[Event]:
+            return [without_title(title)]
+
         replay = Replay()
         async with await self.sessions.open(session_id, visit=replay) as journal:
-            if not replay.is_titled:
-                await journal.append([title], durable=True)
+            if journal.session_id == session_id and not replay.is_titled:
+                await journal.append([title], durable=True, forgotten=without)
 
     async def sessions_in(self, project_id: str) -> Sequence[SessionInfo]:
         """The sessions of a project, those that were active last first, archived ones too."""

@@ -189,8 +189,8 @@ class SessionHub:
             self.start(first[0], waited=first[1])
 
     async def name(self, title: SessionTitled) -> None:
-        """Give the session a title, unless it has one or needs none."""
-        if not self._titling.is_titled:
+        """Give the session a title that a model made of what was said before, unless it has one or gets none."""
+        if not (self._titling.is_titled or self.log.is_outdated):
             await self.log.record(title)
 
     def resume(self) -> RunningTurn:

@@ -24,6 +24,7 @@ from satchel.events import (
     TurnStart,
 )
 from satchel.runtime.build_news import BuildNews
+from satchel.spacing import FORGOTTEN
 from satchel.tools.builtin.jobs import is_users, source_of
 
 OWN = "own-"
@@ -45,7 +46,8 @@ class Replay:
         newest_job: The highest number of one.
         project: The id of the project that it belongs to, or "".
         is_private: Whether nothing that is said in it becomes memory, now or later.
-        is_titled: Whether it has a title, of the user or of a model, or needs none.
+        is_titled: Whether it has a title, of the user or of a model, or gets none: something in it is off the record or
+            was forgotten, and a model may have read it before.
         last_kept: Whether the newest turn is captured as memory: one that is not is marked as captured at its start.
     """
 
@@ -73,6 +75,7 @@ class Replay:
                 self.is_titled = self.is_titled or not ids
             case TurnStart():
                 self.last_kept = True
+                self.is_titled = self.is_titled or FORGOTTEN in event.message.text
                 self.questions.clear()
                 self.builds.begin_turn(event.message.text)
                 for id in event.inbox:
@@ -114,11 +117,13 @@ class Replay:
                 self.branch_turn, self.is_titled = turn, True
             case SessionTitled():
                 self.is_titled = True
+            case kinds.Final(text=text):
+                self.is_titled = self.is_titled or FORGOTTEN in text
             case (
                 Observation() | SessionFiled() | kinds.TurnResumed() | kinds.ContextAdded() | kinds.MemorySurfaced()
                 | kinds.Assistant() | kinds.Permission() | kinds.Action() | kinds.RoundObserved() | kinds.AskUser()
                 | kinds.Compaction() | kinds.ModelCalled() | kinds.SubAgentEvent() | kinds.Notice() | kinds.Failure()
-                | kinds.Final() | kinds.SessionEnd() | kinds.Transient()
+                | kinds.SessionEnd() | kinds.Transient()
             ):  # fmt: skip
                 pass
             case _:

@@ -666,12 +666,17 @@ class Satchel:
         title = bare_title(title)
         if not title:
             return
-        hub = self._hubs.get(session_id)
         with contextlib.suppress(NotFound, StorageError, UsageError):
-            if hub is not None and not hub.is_closing:
-                await hub.name(self.home.titled(title, by="model"))
-            else:
-                await self.home.name(session_id, self.home.titled(title, by="model"))
+            titled = self.home.titled(title, by="model")
+            # Whoever opens it meanwhile waits.
+            async with self._opening.setdefault(session_id, anyio.Lock()):
+                hub = self._hubs.get(session_id)
+                if hub is not None and not hub.is_closing:
+                    await hub.name(titled)
+                else:
+                    if hub is not None:
+                        await hub.closed.wait()
+                    await self.home.name(session_id, titled)
 
     async def delete_session(self, session_id: str) -> str:
         """Delete the log of a conversation. One that is open here ends for all of its clients. What was learnt stays.

@@ -11,7 +11,16 @@ import anyio
 
 from satchel.clock import Clock
 from satchel.errors import NotFound, StorageError
-from satchel.events import Durable, Event, ModelCalled, Observation, Record, SubAgentEvent, is_transient
+from satchel.events import (
+    Durable,
+    Event,
+    ModelCalled,
+    Observation,
+    Record,
+    SessionTitled,
+    SubAgentEvent,
+    is_transient,
+)
 from satchel.loop import PrefixWatch
 from satchel.memory.store.spending import Asked
 from satchel.models import Completion
@@ -23,6 +32,11 @@ from satchel.sessions import EphemeralJournal, Journal, SessionStore, Words, liv
 
 Redact: TypeAlias = Callable[[str, str, bool], str]
 """Takes forgotten words out of a text; see `live_redactor`."""
+
+
+def without_title(event: Event) -> Event:
+    """The event, which names nothing if a model made it before words were forgotten."""
+    return replace(event, title="") if isinstance(event, SessionTitled) and event.by == "model" else event
 
 
 class SessionLog:
@@ -66,6 +80,11 @@ class SessionLog:
         self._recording = anyio.Lock(fast_acquire=True)
         self._must_read = False
 
+    @property
+    def is_outdated(self) -> bool:
+        """Whether words were forgotten since the log was read, perhaps some of it."""
+        return self._must_read
+
     async def record(self, *events: Event) -> tuple[Record, ...]:
         """Log events, then publish them, so that nothing is shown that a crash could take back. Events that are never
         logged are only shown, or left out beside others.
@@ -88,6 +107,7 @@ class SessionLog:
 
         async def without(forgotten: Sequence[str]) -> Sequence[Event]:
             self._forget_taken(forgotten)
+            lasting[:] = map(without_title, lasting)
             return await self.redactor.redacted(lasting)
 
         async with self._recording:

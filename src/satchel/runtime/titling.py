@@ -22,6 +22,7 @@ from satchel.models import ModelRequest
 from satchel.runtime.background_models import TITLE
 from satchel.runtime.home import Home
 from satchel.runtime.parts import Parts
+from satchel.runtime.replay import Replay
 from satchel.runtime.session_log import SessionLog
 from satchel.sessions import title_of
 
@@ -50,7 +51,7 @@ class Titling:
     """Gives one session a title, unless it has one.
 
     Attributes:
-        is_titled: It has one, of the user or of a model.
+        is_titled: It has one, or gets none; see `Replay`.
         is_read: Whether it gets one when it is read for facts.
     """
 
@@ -68,9 +69,13 @@ class Titling:
         """Follow the log."""
         self.log.followers.append(self._follow)
         self.log.on_forgotten.append(lambda _: self.stop())
+        self.log.on_read.append(self._restore)
 
     async def _follow(self, event: Event) -> None:
         self.is_titled = self.is_titled or isinstance(event, SessionTitled)
+
+    def _restore(self, replay: Replay) -> None:
+        self.is_titled = self.is_titled or replay.is_titled
 
     def begin(self) -> None:
         """A turn has ended: ask for a title in the background, if one is due and the settings want it."""

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import anyio
 
-from satchel.clock import local_day
+from satchel.clock import in_zone_of, local_day
 from satchel.errors import BudgetExceeded, ModelError, ModelRejected
 from satchel.memory.distill import ledger
 from satchel.memory.distill.asking import Known, Proposal, Unreadable, ask_extractor, ask_gate, gate_version
@@ -81,7 +81,7 @@ class DistillRun:
     closed: tuple[int, float] | None
     may_spend: MaySpend | None
     page_tokens: int
-    progress: Callable[[WindowResult], None]
+    progress: Callable[[WindowResult], Awaitable[None]] | None
     results: list[WindowResult] = field(default_factory=list)
     usage: Usage = field(default_factory=Usage)
     skip: list[str] = field(default_factory=list)
@@ -136,7 +136,7 @@ class Distiller:
         return ledger.Closing(
             every=every,
             silent=self._space.now_micros() - int(after_s * 1_000_000),
-            day=to_micros(datetime.combine(now.date(), time(), now.tzinfo)),
+            day=to_micros(in_zone_of(now, datetime.combine(now.date(), time()))),
         )
 
     async def run(self, run: DistillRun) -> DistillReport:
@@ -203,7 +203,7 @@ class Distiller:
         except ModelError as error:
             await self._failed(window, error, run)
         else:
-            self._report(result, run)
+            await self._report(result, run)
 
     async def _paid(self, run: DistillRun, ask: Callable[[list[Asked]], Awaitable[T]]) -> T:
         """Ask a model, and count what that costs, also where the call fails or is cancelled."""
@@ -226,12 +226,13 @@ class Distiller:
                 run.stopped = str(error)
         return not run.stopped
 
-    def _report(self, result: WindowResult, run: DistillRun) -> None:
+    async def _report(self, result: WindowResult, run: DistillRun) -> None:
         run.results.append(result)
-        run.progress(result)
         if result.outcome == "failed":
             # The rest of these sessions is retried with this window; other sessions can go on.
             run.skip.extend(result.turns)
+        if run.progress is not None:
+            await run.progress(result)
 
     async def _read(self, window: Window, run: DistillRun, reason: str) -> WindowResult:
         """Let the extractor read a window, and store what can be verified."""
@@ -309,7 +310,7 @@ class Distiller:
         written = await self._space.write(
             ledger.write_outcome, read, outcome, error=error, at=self._space.now_micros()
         )
-        self._report(_result(read, outcome, reason=reason if written else _MEANWHILE, error=error), run)
+        await self._report(_result(read, outcome, reason=reason if written else _MEANWHILE, error=error), run)
 
     async def _known(self, window: Window, page_tokens: int) -> Known:
         """The page, and the facts beside it that still hold and are nearest to the lines of a window."""

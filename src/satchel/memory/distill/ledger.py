@@ -283,7 +283,7 @@ def write_window(
     _mark_as_read(connection, new, at)
     outcome: Outcome = "facts" if kept or confirmed else "nothing"
     _add_result(connection, space, window, at, outcome=outcome, facts=len(kept), dropped=len(lost))
-    touched = {piece.session for piece in window.new if piece.rid not in read_to}
+    touched = {piece.session for piece in window.pieces if piece.rid not in read_to}
     return replace(
         result,
         titles={one: title for one, title in result.titles.items() if title and one not in touched},
