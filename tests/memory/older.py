@@ -14,4 +14,10 @@ def go_back_to_0016(database: sqlite3.Connection) -> None:
     database.execute("DROP INDEX ix_memories_discretion")
     for column in ("time", "discretion", "kept_from", "spheres"):
         database.execute(f"ALTER TABLE memories DROP COLUMN {column}")
+    for column in ("changed", "proof"):
+        database.execute(f"ALTER TABLE capabilities DROP COLUMN {column}")
+    database.execute("DROP INDEX ix_session_log_entry")
+    database.execute("ALTER TABLE session_log DROP COLUMN entry")
+    for table in ("capability_removals", "session_entry", "session_folder"):
+        database.execute(f"DROP TABLE {table}")
     database.execute("UPDATE alembic_version SET version_num = '0016_journal'")
