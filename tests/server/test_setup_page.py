@@ -27,11 +27,14 @@ from tests.server.world import World, chat, serving
 KEY = "sk-live-0123456789abcdef0123"
 
 
+def no_model(_: Any) -> Any:
+    """What the home has instead of a model."""
+
+
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     """A server without a model."""
-    nothing: Any = lambda held: None  # noqa: E731
-    with serving(tmp_path_factory.mktemp("setup"), nothing, server__requests_per_s=10_000) as world:
+    with serving(tmp_path_factory.mktemp("setup"), no_model, server__requests_per_s=10_000) as world:
         yield world
 
 
@@ -120,13 +123,12 @@ def test_a_provider_is_changed_after_set_up_and_used_so_at_once(
     def unwritable(*_: Any, **__: Any) -> None:
         raise StorageUnwritable("The settings can't be written.")
 
-    nothing: Any = lambda held: None  # noqa: E731
     native, listed = Ollama(lines({"content": "Small."})), models_at("/v1/models", names=("q",))
     with (
         endpoint(lambda asked: (listed if asked.path == "/v1/models" else native)(asked)) as ollama,
         endpoint(models_at("/v1/models", key=KEY)) as first,
         endpoint(models_at("/v1/models", key="sk-second")) as second,
-        serving(tmp_path, nothing, server__requests_per_s=10_000) as world,
+        serving(tmp_path, no_model, server__requests_per_s=10_000) as world,
         world.client() as program,
         browser(world) as client,
     ):
