@@ -19,7 +19,7 @@ from satchel.runtime.moving import migrate
 @click.option("--yes", is_flag=True, help="Don't ask.")
 @json_option
 def migrate_database(to: str, yes: bool) -> None:
-    """Move memories and conversations to a PostgreSQL server, or back to SATCHEL_HOME.
+    """Move memories, conversations and capabilities to a PostgreSQL server, or back to SATCHEL_HOME.
 
     Everything is copied and compared; then the setting `database` is changed, and what was copied is removed where it
     was. Killed at any moment, it can be started again. Don't put a password into the URL: set
@@ -27,7 +27,10 @@ def migrate_database(to: str, yes: bool) -> None:
     """
     settings = read_settings()
     if not yes:
-        confirm("Move all memories and conversations, and remove them where they are now?", doing="moving")
+        confirm(
+            "Move all memories, conversations and capabilities, and remove them where they are now?",
+            doing="moving",
+        )
     done = anyio.run(partial(migrate, settings, to))
     if said_json(done):
         return
