@@ -573,3 +573,13 @@ def test_a_role_that_could_enter_the_administrators_database_is_not_left(
         drop_role(plain, "satchel_zed")
         with psycopg.connect(plain, autocommit=True) as owner:
             owner.execute("DROP DATABASE householders WITH (FORCE)")
+
+
+@requirement("people:passkeys")
+def test_what_is_no_answer_of_a_passkey_lets_nobody_in() -> None:
+    with household() as house:
+        house.add("ann")
+        house.start()
+        with house.client() as client:
+            for odd in (b"{", b"[]", b'{"credential": {"id": []}}', b'{"credential": "\\u0000"}', b"\xff"):
+                assert client.post("/login/passkey", content=odd).status_code == 403
