@@ -6,13 +6,12 @@ import gc
 import io
 import os
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 
 import anyio
 import pytest
 from textual.app import App, ComposeResult
-from textual.events import Key, Paste
+from textual.events import Paste
 from textual.geometry import Size
 from textual.strip import Strip
 from textual.widget import Widget
@@ -83,16 +82,18 @@ PICTURE = """\
 
 @requirement("tui:approvals")
 @pytest.mark.parametrize(
-    ("keys", "consent", "said"),
+    ("words", "said"),
     [
-        ("y", "once", "allowed once"),
-        ("s", "session", "allowed for this conversation"),
-        ("n", "no", "refused"),
-        ("yes", "once", "allowed once"),
+        ("y", "allowed once"),
+        ("s", "allowed for this conversation"),
+        ("n", "refused"),
+        ("yes", "allowed once"),
+        ("actually not", "refused"),
+        ("yes but quietly", "refused"),
     ],
 )
-async def test_a_key_answers_a_permission_question(
-    tmp_path: Path, keys: str, consent: str, said: str
+async def test_words_answer_a_permission_question_and_no_letter_of_them_does(
+    tmp_path: Path, words: str, said: str
 ) -> None:
     model = ScriptedModel([ECHO, "Finished."])
     async with screen(tmp_path, model) as hands:
@@ -100,26 +101,26 @@ async def test_a_key_answers_a_permission_question(
         await hands.see("Satchel wants to run this call:")
         assert "bash  echo hi" in hands.text
         assert "Waits for you" in hands.text
-        await hands.until(lambda: isinstance(hands.app.focused, parts.QuestionPrompt))
-        await hands.pilot.press(*keys)  # typed before anybody can have seen the question
+        await hands.say(words)  # before anybody can have seen the question
         await hands.pilot.pause()
         assert hands.app.session.open_questions
-        assert hands.app._composer.text == keys
-        hands.app._composer.clear()
-        hands.app.query_one(parts.QuestionPrompt).focus()
-        await hands.asked()
-        asks = hands.app.query_one(parts.QuestionPrompt)
-        for key in keys:  # as fast as they can be typed
-            asks.post_message(Key(key, key))
+        assert hands.app._composer.text == words
+        hands.look_for_a_while()
+        await hands.pilot.press("enter")
         await hands.see("Finished.")
         assert f"? {said}" in hands.text
         assert "answered already" not in hands.text
         assert "Satchel wants to run" not in hands.text
         assert hands.app.session.open_questions == ()
+        assert hands.app._composer.text == ""
+    told = _results(model.requests[1])[0].content
+    assert " " not in words or words in told
 
 
 @requirement("tui:approvals")
-async def test_no_letter_of_what_is_being_written_answers_a_question(tmp_path: Path) -> None:
+async def test_what_is_being_written_when_a_question_appears_answers_it_only_when_it_is_sent(
+    tmp_path: Path,
+) -> None:
     replies: Iterator[Reply | str] = iter([ECHO, "Finished."])
 
     def script(_: ModelRequest) -> Reply | str:
@@ -132,10 +133,6 @@ async def test_no_letter_of_what_is_being_written_answers_a_question(tmp_path: P
         hands.look_for_a_while()
         await hands.pilot.press("s", "o")
         assert hands.app._composer.text == "Also"
-        hands.app._composer.clear()
-        hands.app.query_one(parts.QuestionPrompt).focus()
-        await hands.pilot.press("u", "s", "e")
-        assert hands.app._composer.text == "use"
         assert hands.app.session.open_questions
         hands.app._composer.clear()
         await hands.say("y")
@@ -234,28 +231,20 @@ async def test_one_of_two_calls_is_left_out_and_words_refuse_and_reach_the_model
     async with screen(tmp_path, model, size=(80, 50)) as hands:
         await hands.say("Run both")
         await hands.see("these 2 calls")
-        await hands.until(lambda: isinstance(hands.app.focused, parts.QuestionPrompt))
-        await hands.to_field()
-        await hands.say("y")  # before anybody can have seen the question
-        await hands.until(lambda: hands.app._composer.text == "y")
-        hands.app.query_one(parts.QuestionPrompt).focus()
-        await hands.asked()
-        await hands.pilot.press("2")
+        hands.look_for_a_while()
+        await hands.say("2")
         await hands.see("○ 2. bash")
-        await hands.to_field()
-        await hands.say("y")  # beside the one that came too early
+        await hands.say("y")
         await hands.see("? allowed once, refused")
         await hands.see("● 2. bash")
-        await hands.asked()
-        await hands.to_field()
+        hands.look_for_a_while()
         await hands.say("use cat instead")
         await hands.see("this call")
-        await hands.asked()
-        await hands.to_field()
+        hands.look_for_a_while()
         await hands.say("a")
         await hands.see("Finished.")
     refused = _results(model.requests[2])
-    assert [block.is_error for block in _results(model.requests[3])] == [True]
+    assert [block.is_error for block in _results(model.requests[3])] == [False]  # always
     assert [block.is_error for block in refused] == [True, True]
     assert all("use cat instead" in block.content for block in refused)
     assert [block.is_error for block in _results(model.requests[1])] == [False, True]
@@ -277,13 +266,6 @@ async def test_a_question_that_another_client_answers_is_settled_and_its_message
         await hands.see("Satchel wants to run this call:")
         (question,) = other.open_questions
         assert isinstance(question, QuestionAsked)
-        # Words in the field are for the question that had the keys last.
-        await hands.app._ask(replace(question, id="of another's"))
-        await hands.asked()
-        await hands.to_field()
-        await hands.say("y")
-        await hands.see("△")
-        assert other.open_questions == (question,)
         await other.answer(question.id, consent="once", by="the browser")
         await hands.see("allowed once by the browser")
         await hands.see("Finished.")

@@ -16,8 +16,6 @@ from textual.pilot import Pilot
 from satchel.models import ChatModel
 from satchel.runtime import Satchel
 from satchel.runtime.hosting import Host, LocalHost, SharedSession
-from satchel.tui.composer import Composer
-from satchel.tui.parts import QuestionPrompt
 from satchel.tui.screen import ConversationScreen
 from tests.runtime.world import opened
 
@@ -84,19 +82,9 @@ class Hands:
         await self.type(text)
         await self.pilot.press("enter")
 
-    async def asked(self) -> None:
-        """Wait until a question has the keys, and then for as long as keys answer nothing."""
-        await self.until(lambda: isinstance(self.app.focused, QuestionPrompt))
-        self.look_for_a_while()
-
     def look_for_a_while(self) -> None:
         """Let a minute pass."""
         self.clock[0] += 60.0
-
-    async def to_field(self) -> None:
-        """Go to the field below the conversation."""
-        self.app._composer.focus()
-        await self.until(lambda: isinstance(self.app.focused, Composer))
 
 
 _NAMES = {" ": "space", "/": "slash", "\n": "ctrl+j"}

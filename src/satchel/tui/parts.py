@@ -38,7 +38,7 @@ _MOST_WORDS, _MOST_ROWS = 2_000, 12
 _MOST_DETAIL: Final = 20_000
 _MOST_DETAIL_LINES: Final = 200
 _TYPED_AHEAD_S: Final = 0.5
-"""Keys pressed sooner after a question appeared were typed before it was seen."""
+"""What is sent sooner after a question appeared was written before it was seen."""
 
 
 def line_of(text: str, kind: str = "") -> Static:
@@ -367,14 +367,13 @@ class AnswerGiven(Message):
         self.words = words
 
 
-class QuestionPrompt(Waiting, can_focus=True):
-    """A question of a running turn. It accepts keys once the user can have seen it."""
+class QuestionPrompt(Waiting):
+    """A question of a running turn. It is answered once the user can have seen it."""
 
     def __init__(self, question: QuestionAsked, *, monotonic_s: Callable[[], float]) -> None:
         """`monotonic_s` tells how long it has been on the screen."""
         super().__init__()
         self.question = question
-        self.can_focus = question.kind == "permission"  # that of a tool has a field
         self.is_answered = False
         self._monotonic_s = monotonic_s
         self._shown_s = monotonic_s()
@@ -393,19 +392,23 @@ class QuestionPrompt(Waiting, can_focus=True):
         self._shown_s = self._monotonic_s()
 
     def hear(self, words: str) -> bool:
-        """Take words from the field: a plain yes allows this once, anything else is no, and why not.
+        """Take words from the field: "y", "s", "a" and "n" answer as the question says, and a number leaves a call out.
+        Anything else is no, and why not.
 
-        False if they were typed before anybody can have seen the question.
+        False if they were sent before anybody can have seen the question.
         """
-        if self._is_new:
+        if self._monotonic_s() - self._shown_s < _TYPED_AHEAD_S:
             return False
-        agreed = yes_or_no(words)
-        self._answer("once" if agreed else "no", words=words if agreed is None else "")
+        word = words.strip().casefold()
+        if word.isdecimal() and 1 <= int(word) <= len(self.question.calls) != 1:
+            self._chosen ^= {int(word) - 1}
+            self.query_one("#question", Static).update(self._text())
+        elif word in _LASTING:
+            self._answer(_LASTING[word])
+        else:
+            agreed = yes_or_no(words)
+            self._answer("once" if agreed else "no", words=words if agreed is None else "")
         return True
-
-    @property
-    def _is_new(self) -> bool:
-        return self._monotonic_s() - self._shown_s < _TYPED_AHEAD_S
 
     def _answer(self, consent: Consent, *, words: str = "") -> None:
         rest: Consent = "once" if consent == "no" else "no"
@@ -422,28 +425,10 @@ class QuestionPrompt(Waiting, can_focus=True):
         self.post_message(AnswerGiven(self, text=chosen_option(event.value, self.question.options)))
 
     def on_key(self, event: events.Key) -> None:
-        """Answer with one key."""
-        if self.question.kind == "tool":
-            if event.key == "ctrl+d":
-                event.stop()
-                self.post_message(AnswerGiven(self, text=None))
-            return
-        if self.is_answered:
+        """Ctrl-D declines a tool's question."""
+        if self.question.kind == "tool" and event.key == "ctrl+d":
             event.stop()
-            return
-        if self._is_new:  # the screen writes it in the field
-            return
-        consent = _KEYS.get(event.key)
-        number = int(event.key) if event.key.isdigit() else 0
-        if consent is None and not 1 <= number <= len(self.question.calls):
-            return
-        event.stop()
-        if number:
-            self._chosen ^= {number - 1}
-            self.query_one("#question", Static).update(self._text())
-            return
-        assert consent is not None
-        self._answer(consent)
+            self.post_message(AnswerGiven(self, text=None))
 
     def _text(self) -> Text:
         if self.question.kind == "tool":
@@ -466,7 +451,7 @@ class QuestionPrompt(Waiting, can_focus=True):
         if len(calls) > 1:
             text.append("\n 1… ", style="reverse bold")
             text.append(" leave a call out, or take it in again")
-        text.append("\nOr write below: y, n, or what to do instead.", style="dim")
+        text.append("\nType one and press Enter, or write what to do instead.", style="dim")
         return text
 
     def _append_call(self, text: Text, number: int, call: AskedCall) -> None:
@@ -495,7 +480,8 @@ class QuestionPrompt(Waiting, can_focus=True):
         return text
 
 
-_KEYS: Final[Mapping[str, Consent]] = {"y": "once", "s": "session", "a": "always", "n": "no"}
+_LASTING: Final[Mapping[str, Consent]] = {"s": "session", "a": "always"}
+"""What allows more than this once."""
 
 
 def question_text(question: str, options: Sequence[str], *, who: str = "", how: str = "") -> Text:

@@ -14,7 +14,7 @@ from rich.text import Text
 from textual.app import App, ComposeResult
 from textual.binding import Binding
 from textual.containers import VerticalScroll
-from textual.events import DescendantFocus, Key
+from textual.events import Key
 from textual.filter import Monochrome, NoColor
 from textual.widget import Widget
 from textual.widgets import Input, Static, TextArea
@@ -169,7 +169,6 @@ class ConversationScreen(App[int]):
         self._shown_status = Text()
         self._turn: TurnWidget | None = None
         self._asks: dict[str, QuestionPrompt] = {}
-        self._meant: QuestionPrompt | None = None  # the last that had the keys
         self._waiting: Waiting | None = None
         self._confirm: tuple[Confirm, Waiting] | None = None
         self._own = OwnPosts()
@@ -533,11 +532,6 @@ class ConversationScreen(App[int]):
         await turn.mount(ask)
         self._give_keys(ask)
 
-    def on_descendant_focus(self, event: DescendantFocus) -> None:
-        """Words in the field answer the question that had the keys before it."""
-        if isinstance(event.widget, QuestionPrompt):
-            self._meant = event.widget
-
     def _settle(self, event: QuestionAnswered) -> None:
         ask = self._asks.pop(event.id, None)
         if ask is None:
@@ -565,10 +559,9 @@ class ConversationScreen(App[int]):
             self._give_keys(waiting)
 
     def _give_keys(self, ask: QuestionPrompt) -> None:
-        if self._composer.has_focus and self._composer.text:
-            self._meant = ask  # The user is writing: no letter of it may answer, and what is sent does.
-        else:
-            next(iter(ask.query("Input")), ask).focus()
+        """A tool's question has a field of its own, unless the user is writing; the others are answered below."""
+        is_writing = self._composer.has_focus and self._composer.text
+        next(iter(() if is_writing else ask.query("Input")), self._composer).focus()
 
     def on_key(self, event: Key) -> None:
         """What answers no question is written in the field, whatever has the keys."""
@@ -603,9 +596,11 @@ class ConversationScreen(App[int]):
         if self._confirm is not None:
             await self._confirmed(text)
             return
-        ask = self._meant
-        is_open = ask is not None and ask.question.kind == "permission" and ask in self._asks.values()
-        if ask is not None and is_open and not text.startswith("/"):
+        open_asks = (
+            ask for ask in self._asks.values() if ask.question.kind == "permission" and not ask.is_answered
+        )
+        ask = next(open_asks, None)
+        if ask is not None and not text.startswith("/"):
             if not ask.hear(text):
                 self._composer.put(text)
             return
