@@ -246,7 +246,8 @@ async def test_one_of_two_calls_is_left_out_and_words_refuse_and_reach_the_model
     refused = _results(model.requests[2])
     assert [block.is_error for block in _results(model.requests[3])] == [False]  # always
     assert [block.is_error for block in refused] == [True, True]
-    assert all("use cat instead" in block.content for block in refused)
+    assert all('"use cat instead". ' in block.content for block in refused)
+    assert all("do what they said" in block.content for block in refused)
     assert [block.is_error for block in _results(model.requests[1])] == [False, True]
 
 
@@ -292,6 +293,18 @@ class _Held:
 
     async def wait(self) -> None:
         await self.go_on.wait()
+
+
+@requirement("tui:screen")
+async def test_the_status_names_a_tool_only_while_it_runs(tmp_path: Path) -> None:
+    held = _Held()
+    model = ScriptedModel([ECHO, Reply(text="Finished.", before=held.wait)])
+    async with screen(tmp_path, model, mode="bypass") as hands:
+        await hands.say("Run it")
+        await hands.see("✓ bash")
+        await hands.see("▸ thinking")
+        held.go_on.set()
+        await hands.see("Finished.")
 
 
 @requirement("tui:interrupt")

@@ -392,12 +392,14 @@ class ModeGate:
         """The decision that an answer makes. Its rules are added to the session, and saved if it is "always"."""
         name = request.call.spec.name
         if approval.answer == "no":
-            said = f' They said: "{approval.words}".' if approval.words else ""
+            then = "do without it or ask what they want."
+            said = ""
+            if approval.words:
+                said, then = f' They said: "{approval.words}".', "do what they said."
             return Decision(
                 allowed=False,
                 by="user",
-                reason=f"The user refused this call of {name}.{said} Don't try the same by another way; "
-                "do without it or ask what they want.",
+                reason=f"The user refused this call of {name}.{said} Don't try the same by another way; {then}",
             )
         if approval.answer == "once":
             return Decision(allowed=True, by="user", box=request.box)

@@ -252,6 +252,11 @@ class CallLine(Static):
         self._call = call
         self._draw()
 
+    @property
+    def runs(self) -> str:
+        """The tool's name while the call runs, otherwise ""."""
+        return one_line(self._call.tool, 40) if self._call.state == "running" else ""
+
     def interrupt(self) -> None:
         """The turn has ended without the call's end."""
         self._is_interrupted = True

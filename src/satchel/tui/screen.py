@@ -459,8 +459,8 @@ class ConversationScreen(App[int]):
             step.is_expanded = self._is_expanded
             self._add(step)
         step.show_call(call)
-        if call.state == "running" and call.progress is None:
-            self._activity = f"running {one_line(call.tool, 40)}"
+        tool = next(filter(None, (each.runs for each in turn.steps.values())), "")
+        self._activity = f"running {tool}" if tool else ""
 
     async def _build(self, event: BuildPosted) -> None:
         name = one_line(event.capability)
