@@ -202,7 +202,8 @@ def test_an_earlier_exchange_is_shown_in_its_own_lines(end: str) -> None:
     question = AskUser(turn=1, call_id="c", question=text, options=())
     now = datetime(2026, 1, 1, tzinfo=UTC)
     for asked in (None, question):
-        view.show_exchange(Exchange(turn=1, at=now, said=text, answer=text, question=asked), is_open=False)
+        exchange = Exchange(turn=1, at=now, said=text, answer=text, question=asked, calls=(text,))
+        view.show_exchange(exchange, is_open=False)
     assert not [line for line in out.getvalue().splitlines() if line.startswith(FORGED)]
 
 

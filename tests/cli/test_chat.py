@@ -426,12 +426,13 @@ def test_a_question_is_on_the_screen_once_and_a_number_chooses_an_option(tmp_pat
 def test_a_resumed_conversation_shows_its_last_exchanges_and_their_times(tmp_path: Path, run: Run) -> None:
     long = "\n".join(f"line {number}" for number in range(10))
     asks = calls(("ask_user", {"question": "Tea?"}))
-    with serving(scripted(speaks("One."), speaks("Two."), speaks(long), asks)) as server:
+    reads = calls(("file_read", {"path": "none.txt"}))
+    with serving(scripted(speaks("One."), reads, speaks("Two."), speaks(long), asks)) as server:
         for number in ("first", "second", "third", "fourth"):
             run("ask", "--last", f"The {number} thing", server=server)
         with terminal(tmp_path, "chat", "--last", server=server, columns=80) as screen:
             screen.see("… 1 earlier turn: satchel session show ")
-            screen.see("\n› The second thing\n  Two.\n")
+            screen.see("\n› The second thing\n  │ file_read none.txt · failed\n  Two.\n")
             screen.see("\n› The third thing\n  line 0\n  line 1\n  line 2\n  line 3\n  … 6 more lines\n")
             when = screen.see("\n› The fourth thing\n? Tea?\n").strip()
     assert re.fullmatch(r"\w{3} \d{4}-\d\d-\d\d \d\d:\d\d", when)

@@ -518,7 +518,7 @@ def _words(request: ModelRequest) -> str:
 
 @requirement("tui:resume")
 async def test_another_conversation_is_chosen_and_its_last_exchanges_are_shown(tmp_path: Path) -> None:
-    async with screen(tmp_path, ScriptedModel(["Answer one.", "Answer two."])) as hands:
+    async with screen(tmp_path, ScriptedModel([ECHO, "Answer one.", "Answer two."]), mode="bypass") as hands:
         await hands.say("The first conversation")
         await hands.see("Answer one.")
         first = hands.app.session.id
@@ -532,6 +532,7 @@ async def test_another_conversation_is_chosen_and_its_last_exchanges_are_shown(t
         await hands.type("first")
         await hands.pilot.press("enter")
         await hands.see("Answer one.")
+        await hands.see("│ bash echo hi · done")
         assert hands.app.session.id == first
 
 

@@ -225,6 +225,8 @@ class TurnView:
         self.note(f"{exchange.at.astimezone():%a %Y-%m-%d %H:%M}", "dim")
         if exchange.said:
             self.note(self._fitted(f"› {one_line(exchange.said, 400)}"))
+        for call in exchange.calls:
+            self.note(self._fitted(f"  │ {call}"), "dim")
         if exchange.question is not None:
             if not is_open:
                 self.note(self._fitted(f"  ? {exchange.question.question}"), "dim")

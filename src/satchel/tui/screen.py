@@ -249,6 +249,7 @@ class ConversationScreen(App[int]):
             exchange.said, time=f"{exchange.at.astimezone():%a %Y-%m-%d %H:%M}", is_dark=lambda: self._is_dark
         )
         await self._conversation.mount(turn)
+        await turn.mount_all([line_of(f"│ {call}", "dim") for call in exchange.calls])
         if exchange.question is not None:
             question = exchange.question
             if question == self.session.pending_question:
