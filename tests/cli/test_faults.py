@@ -9,6 +9,7 @@ import json
 import shutil
 import subprocess
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -37,9 +38,10 @@ async def say_comments(stream: SocketStream) -> None:
     async with stream:
         await stream.receive()
         await stream.send(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n")
-        while True:
-            await stream.send(b": still here\n\n")
-            await anyio.sleep(0.5)
+        with suppress(anyio.BrokenResourceError):  # the program has ended
+            while True:
+                await stream.send(b": still here\n\n")
+                await anyio.sleep(0.5)
 
 
 @requirement("loop:model-silence")
