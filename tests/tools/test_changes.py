@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from satchel.errors import NotFound, StorageUnwritable, UsageError
@@ -23,17 +23,14 @@ from tests.requirements import requirement
 from tests.runtime.world import opened
 
 NAMES = ("a", "b", "c/d")
-STEPS = st.lists(
-    st.one_of(
-        st.tuples(st.just("tool"), st.booleans(), st.sampled_from(NAMES), st.binary(max_size=3)),
-        st.tuples(
-            st.just("command"), st.booleans(), st.sampled_from(NAMES), st.none() | st.binary(max_size=3)
-        ),
-        st.tuples(st.just("user"), st.booleans(), st.sampled_from(NAMES), st.none() | st.binary(max_size=3)),
-        st.tuples(st.sampled_from(["undo", "redo", "two"]), st.none(), st.none(), st.none()),
-    ),
-    max_size=100,
+STEP = st.one_of(
+    st.tuples(st.just("tool"), st.booleans(), st.sampled_from(NAMES), st.binary(max_size=3)),
+    st.tuples(st.just("command"), st.booleans(), st.sampled_from(NAMES), st.none() | st.binary(max_size=3)),
+    st.tuples(st.just("user"), st.booleans(), st.sampled_from(NAMES), st.none() | st.binary(max_size=3)),
+    st.tuples(st.sampled_from(["undo", "redo", "two"]), st.none(), st.none(), st.none()),
 )
+HUNDRED = st.lists(STEP, min_size=200, max_size=240)
+"""Half of the steps are edits by tools and commands."""
 
 
 def state(work: Path) -> dict[str, bytes]:
@@ -53,10 +50,22 @@ def sent_to(model: ScriptedModel) -> str:
 
 
 @requirement("tools:undo")
-@given(STEPS)
+@given(st.lists(STEP))
 def test_edits_of_tools_commands_and_user_undone_and_redone_in_any_order_are_exact_or_untouched(
     steps: list[tuple[str, bool, str, bytes | None]],
 ) -> None:
+    play(steps)
+
+
+@requirement("tools:undo", "tools:undo:commands")
+@settings(max_examples=10)
+@given(HUNDRED)
+def test_so_are_a_hundred_of_them(steps: list[tuple[str, bool, str, bytes | None]]) -> None:
+    play(steps)
+
+
+def play(steps: list[tuple[str, bool, str, bytes | None]]) -> None:
+    """Take the steps in a folder of their own; after each undo and redo, compare the files with what they have to be."""
     with tempfile.TemporaryDirectory() as folder:
         work, spill = Path(folder, "work"), Path(folder, "spill")
         work.mkdir()
