@@ -209,7 +209,7 @@ def test_the_command_that_builds_asks_until_the_question_is_answered_there_or_el
     with (
         serving(answer) as server,
         workers_end(tmp_path / "home"),
-        terminal(tmp_path, *command, server=server, **UNSAFE) as screen,
+        terminal(tmp_path, *command, server=server, SATCHEL_SANDBOX_ALLOW_UNSAFE="true") as screen,
     ):
         screen.see("Your answer (Hello, Hi):")
         if elsewhere:
