@@ -55,6 +55,9 @@ def thinks(request: ModelRequest) -> Reply | str:
     if newest.text.startswith("It should"):
         wanted |= {"description": newest.text, "change": True}
         return Reply(calls=[Call(name="request_capability", input=wanted, id="change")])
+    if newest.text.startswith("Greet it as"):
+        wanted = {"name": "cap_greet", "input": {"city": "Rome"}}
+        return Reply(calls=[Call(name="tool_call", input=wanted, id="told")])
     wanted = {"name": "greet", "input": {"city": "Rome"}}
     return Reply(calls=[Call(name="execute_capability", input=wanted, id=f"use_{len(request.messages)}")])
 
@@ -101,6 +104,12 @@ async def test_a_capability_is_asked_for_reported_answered_about_announced_and_u
         assert (done.build_id, done.status, done.capability) == (turn.build_id, "active", "greet")
         used = await session.run_turn("Greet Rome.")
         assert used.text == "It says: Hello, Rome!"
+        # Everywhere the model is told the same way to call it, and that works in the conversation that has it built.
+        how = "call cap_greet, through tool_call if it is not in your list"
+        told_again = await session.run_turn("Make yourself a tool that greets cities.")
+        assert how in told_again.text
+        assert "execute_capability" not in told_again.text
+        assert (await session.run_turn("Greet it as you were told.")).text == "It says: Hello, Rome!"
         log = await satchel.sessions.load(session.id)
         told = [r.event for r in log.records if isinstance(r.event, BuildPosted | Posted)]
         kinds = [event.kind if isinstance(event, BuildPosted) else "post" for event in told]
@@ -110,7 +119,7 @@ async def test_a_capability_is_asked_for_reported_answered_about_announced_and_u
         said = [text for text in blocks if text.startswith("[Message from the Builder of greet]")]
         assert len(said) == 1
         # How the model calls it is no news for the user.
-        assert "Call it as cap_greet" in said[0]
+        assert how in said[0]
         assert 'Its input: {"type": "object", "properties": {"city"' in said[0]
         assert "cap_greet" not in done.text
     async with opens(tmp_path) as satchel:

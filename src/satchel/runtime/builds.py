@@ -36,6 +36,7 @@ from satchel.capabilities.given import Given, has_given, keep_given
 from satchel.capabilities.package import draft_of
 from satchel.capabilities.records import Access, Capability, Provenance, Requested, Wanted
 from satchel.capabilities.running import LayerMaker
+from satchel.capabilities.toolset import CALL
 from satchel.clock import local_day
 from satchel.errors import NotFound, SandboxError, StorageError, StorageLocked, UsageError
 from satchel.events import BuildPosted, Event, Posted
@@ -714,7 +715,7 @@ def _for_model(posted: BuildPosted, ready: Capability | None, *, is_own: bool) -
     if ready is not None and ready.is_skill:
         text += " Read it with read_docs when it fits."
     elif posted.status == "active":
-        text += f" Call it as cap_{posted.capability}, through tool_call if it is not in your list."
+        text += f" To use it, {CALL.format(posted.capability)}."
     if ready is not None and not ready.is_skill:
         # Otherwise its first call is a guess, or a request more for tool_describe.
         schema = json.dumps(ready.input_schema, ensure_ascii=False)
