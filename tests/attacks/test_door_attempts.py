@@ -114,11 +114,11 @@ def test_no_command_that_is_undone_changes_what_is_outside(tmp_path: Path, name:
     for path, text in ((work / "d/f", "one"), (work / "g", "two"), (outside / "f", "three")):
         path.write_text(text)
     (outside / "key").write_text("PRIVATE")
-    taken = Snapshot(work)
+    taken = Snapshot(work, spill)
     environ = {"PATH": os.defpath, "O": str(outside)}
     subprocess.run(["/bin/sh", "-c", UNDONE[name]], cwd=work, env=environ, check=True, timeout=60)
     before = _all(outside)
-    taken.keep(spill, 1)
+    taken.keep(1)
     for change in (undo, redo, undo):
         with suppress(SatchelError):
             change(spill)

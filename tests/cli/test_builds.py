@@ -200,6 +200,29 @@ async def test_who_cannot_answer_learns_that_a_build_waits_and_anybody_answers_i
         assert (none.code, "asks nothing now" in none.err) == (3, True)
 
 
+@requirement("builder:question")
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_the_command_that_builds_asks_until_the_question_is_answered_there_or_elsewhere(
+    tmp_path: Path, elsewhere: bool
+) -> None:
+    command = ("capability", "build", "greet", "Greet a city.")
+    with (
+        serving(answer) as server,
+        workers_end(tmp_path / "home"),
+        terminal(tmp_path, *command, server=server, SATCHEL_SANDBOX_ALLOW_UNSAFE="true") as screen,
+    ):
+        screen.see("Your answer (Hello, Hi):")
+        if elsewhere:
+            screen.type("Hel")
+            run = partial(satchel, tmp_path, server=server, environ=UNSAFE)
+            assert anyio.run(run, "capability", "answer", "greet", "2").code == 0
+        else:
+            screen.type("2", ENTER)
+        screen.see("greet is ready")
+        screen.see("greet  active, version 1")
+        assert screen.leave() == 0
+
+
 @requirement("loop:request-capability:build-id", "builder:brief")
 @pytest.mark.anyio
 async def test_ask_names_the_build_and_answers_its_question_in_the_session(tmp_path: Path) -> None:

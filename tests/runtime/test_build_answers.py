@@ -22,7 +22,7 @@ from satchel.runtime import Satchel, Session
 from satchel.runtime.build_answers import Heard, hear_line
 from satchel.runtime.commands import CommandContext, CommandResult, find_command, run_command
 from satchel.runtime.session_state import SessionState, state_of
-from satchel.sandbox.detached import work_lock
+from satchel.sandbox.detached import is_working, work_lock
 from tests.capabilities.world import register
 from tests.requirements import requirement
 from tests.runtime.world import opened
@@ -67,6 +67,34 @@ async def test_of_all_that_live_one_starts_the_worker(
         assert len(starts) == 2
     for fd in starts:
         os.close(fd)
+
+
+@requirement("builder:unapproved")
+@pytest.mark.parametrize("text", ["It is set", None])
+async def test_that_a_secret_is_set_is_for_a_worker_with_the_environment_of_whoever_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str | None
+) -> None:
+    async with opens(tmp_path) as satchel:
+        session, home = await satchel.session(), satchel.settings.home
+        await session.run_turn("Hello")
+        await begin(satchel, session, "greet")
+        await ask(satchel, session, "greet", "unset:call_1", "It is set")
+        works = work_lock(home, WORKER)  # a worker without the secret, which would take any answer
+        assert works is not None
+        lives: list[bool] = []
+
+        def start(home: Path, *_: object, **__: object) -> None:
+            lives.append(is_working(home, WORKER))
+
+        def end(*_: object) -> bool:
+            works.release()
+            return True
+
+        monkeypatch.setattr("satchel.runtime.builds.ask_to_end", end)
+        monkeypatch.setattr("satchel.runtime.builds.start_working", start)
+        await satchel.builds.answer("b-greet", "unset:call_1", text)
+        assert lives == [text is None]
+        works.release()
 
 
 hear = partial(hear_line, by="test")

@@ -13,13 +13,14 @@ import pytest
 
 from satchel.capabilities import Wanted
 from satchel.errors import NotFound, UsageError
-from satchel.events import BuildPosted, Event, Final, Posted, TurnEnd, TurnStart
+from satchel.events import BuildPosted, Event, Final, Posted, QuestionAnswered, TurnEnd, TurnStart
 from satchel.messages import TextBlock, ToolResultBlock
 from satchel.models.embedding import HashingEmbedder
 from satchel.models.port import ModelRequest
 from satchel.models.scripted import Call, Reply, ScriptedModel
-from satchel.runtime import Satchel, Session
+from satchel.runtime import Satchel, Session, questions
 from satchel.runtime.commands import CommandContext, CommandResult, find_command, run_command
+from satchel.sessions import SessionStore
 from tests.builder.world import CASES, GREET, register, tries, write
 from tests.requirements import requirement
 from tests.runtime.world import opened, settings_in
@@ -35,6 +36,8 @@ BUILD = (
     Reply(calls=[register(document="Say it with care.", tags=["greeting"])]),
 )
 
+GREETING = {"name": "greet", "description": "Greet a city."}
+
 
 def thinks(request: ModelRequest) -> Reply | str:
     """The model of the conversation and that of the Builder."""
@@ -43,7 +46,7 @@ def thinks(request: ModelRequest) -> Reply | str:
         repairs = "Repair the capability" in request.messages[0].text
         return Reply(calls=[register()]) if repairs and rounds == 2 else BUILD[rounds]
     newest = request.messages[-1]
-    wanted: dict[str, object] = {"name": "greet", "description": "Greet a city."}
+    wanted: dict[str, object] = {**GREETING}
     results = [block.content for block in newest.blocks if isinstance(block, ToolResultBlock)]
     if results:
         return f"It says: {results[0]}"
@@ -52,6 +55,9 @@ def thinks(request: ModelRequest) -> Reply | str:
     if newest.text.startswith("It should"):
         wanted |= {"description": newest.text, "change": True}
         return Reply(calls=[Call(name="request_capability", input=wanted, id="change")])
+    if newest.text.startswith("Greet it as"):
+        wanted = {"name": "cap_greet", "input": {"city": "Rome"}}
+        return Reply(calls=[Call(name="tool_call", input=wanted, id="told")])
     wanted = {"name": "greet", "input": {"city": "Rome"}}
     return Reply(calls=[Call(name="execute_capability", input=wanted, id=f"use_{len(request.messages)}")])
 
@@ -98,6 +104,12 @@ async def test_a_capability_is_asked_for_reported_answered_about_announced_and_u
         assert (done.build_id, done.status, done.capability) == (turn.build_id, "active", "greet")
         used = await session.run_turn("Greet Rome.")
         assert used.text == "It says: Hello, Rome!"
+        # Everywhere the model is told the same way to call it, and that works in the conversation that has it built.
+        how = "call cap_greet, through tool_call if it is not in your list"
+        told_again = await session.run_turn("Make yourself a tool that greets cities.")
+        assert how in told_again.text
+        assert "execute_capability" not in told_again.text
+        assert (await session.run_turn("Greet it as you were told.")).text == "It says: Hello, Rome!"
         log = await satchel.sessions.load(session.id)
         told = [r.event for r in log.records if isinstance(r.event, BuildPosted | Posted)]
         kinds = [event.kind if isinstance(event, BuildPosted) else "post" for event in told]
@@ -107,7 +119,7 @@ async def test_a_capability_is_asked_for_reported_answered_about_announced_and_u
         said = [text for text in blocks if text.startswith("[Message from the Builder of greet]")]
         assert len(said) == 1
         # How the model calls it is no news for the user.
-        assert "Call it as cap_greet" in said[0]
+        assert how in said[0]
         assert 'Its input: {"type": "object", "properties": {"city"' in said[0]
         assert "cap_greet" not in done.text
     async with opens(tmp_path) as satchel:
@@ -134,6 +146,32 @@ async def test_the_turn_that_asked_for_a_build_goes_on_when_somebody_follows_it(
         assert satchel.memory is not None
         said = await satchel.memory.list(session=session.id)
         assert ("assistant", "It says: Hello, Rome!") in {(one.speaker, one.content) for one in said}
+
+
+@requirement("builder:goes-on")
+async def test_a_turn_that_goes_on_by_itself_ends_when_nobody_answers_what_it_asks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def acts(request: ModelRequest) -> Reply | str:
+        reply = thinks(request)
+        uses = isinstance(reply, Reply) and reply.calls[0].name == "execute_capability"
+        return Reply(calls=[Call(name="bash", input={"command": "echo x"}, id="b")]) if uses else reply
+
+    monkeypatch.setattr(questions, "_MOST_WAIT_S", 0.0)
+    async with opened(
+        tmp_path,
+        ScriptedModel(acts),
+        sandbox__allow_unsafe=True,
+        agent__mode="ask",
+        builder__question_wait_s=0.0,
+    ) as satchel:
+        session = await satchel.session(interactive=True, allow=["request_capability"])
+        await session.run_turn("Make yourself a tool that greets cities.")
+        ends = [event async for event in _ended(session, 2)]
+        assert "nobody is there to be asked" in ends[-1].text
+        [answered] = [e for e in await _news(satchel, session) if isinstance(e, QuestionAnswered)]
+        assert [each.consent for each in answered.consents] == ["no"]
+        assert session.open_questions == ()
 
 
 @requirement("builder:goes-on")
@@ -470,6 +508,42 @@ async def test_the_builder_is_told_what_became_memory_and_forgets_it_with_the_co
         await quiet.run_turn("The other one is the Avocet.")
         await quiet.run_turn("Make yourself a tool that greets cities.")
     assert "Avocet" not in "".join(told)
+
+
+@requirement("builder:brief")
+async def test_a_build_that_begins_before_the_turn_that_asks_has_ended_is_told_of_that_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    was_read, briefs = anyio.Event(), list[str]()
+    read_turns = SessionStore.read_turns
+
+    async def reads(self: SessionStore, id: str, visit: Any) -> Any:
+        log = await read_turns(self, id, visit)
+        was_read.set()
+        return log
+
+    def model(request: ModelRequest) -> Reply | str:
+        if "You are the Builder" in request.system:
+            briefs.append(request.messages[0].text)
+        elif request.messages[-1].text.startswith("Look at the wind"):
+            return Reply(calls=[Call(name="bash", input={"command": "echo 21.5 knots"}, id="look")])
+        elif any(
+            isinstance(b, ToolResultBlock) and "knots" in b.content for b in request.messages[-1].blocks
+        ):
+            return Reply(calls=[Call(name="request_capability", input=GREETING, id="ask")])
+        elif isinstance(request.messages[-1].blocks[-1], ToolResultBlock):
+            return Reply(text="It is being built.", before=was_read.wait)
+        return thinks(request)
+
+    monkeypatch.setattr(SessionStore, "read_turns", reads)
+    async with opened(
+        tmp_path, ScriptedModel(model), sandbox__allow_unsafe=True, agent__mode="bypass"
+    ) as satchel:
+        session = await satchel.session()
+        await session.run_turn("Look at the wind, and make a tool of it for Roscoff.")
+        await until(session, "complete")
+    assert "User: Look at the wind, and make a tool of it for Roscoff." in briefs[0]
+    assert "21.5 knots" in briefs[0]
 
 
 @requirement("capabilities:calls")

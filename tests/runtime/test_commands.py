@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 
 from satchel.errors import UsageError
-from satchel.events import Event, Notice
+from satchel.events import Event, Notice, Posted
 from satchel.models.scripted import ScriptedModel
 from satchel.runtime import Satchel, Session
 from satchel.runtime.commands import (
     CommandContext,
     CommandResult,
+    OwnPosts,
     SessionChange,
     completions,
     find_command,
@@ -172,3 +173,14 @@ async def test_a_command_of_the_user_is_run_and_the_model_is_told(tmp_path: Path
     sent = "\n".join(getattr(block, "text", "") for block in model.requests[-1].messages[-1].blocks)
     assert "[Message from the user's command: echo $((6 * 7))" in sent
     assert "42" in sent
+
+
+@requirement("commands:shell")
+def test_a_command_that_another_client_runs_at_the_same_time_is_not_ones_own() -> None:
+    mine = find_command("!echo fig")
+    assert mine is not None
+    own = OwnPosts()
+    with own.running(*mine):
+        assert not own.has(Posted(id="p1", source="the user's command: echo plum", text="plum"))
+        assert own.has(Posted(id="p2", source="the user's command: echo fig", text="fig"))
+    assert own.has(Posted(id="p2", source="the user's command: echo fig", text="fig"))

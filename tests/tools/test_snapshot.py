@@ -33,7 +33,7 @@ def test_what_a_command_changed_made_and_removed_is_undone_and_redone_with_its_m
     (work / ".gitignore").write_text("out/\n")
     (work / "out").mkdir()
     before = state(work)
-    taken = Snapshot(work)
+    taken = Snapshot(work, spill)
     (work / "src/a.py").write_bytes(b"a = 2\n")
     (work / "empty").unlink()
     (work / "run.sh").unlink()
@@ -42,7 +42,7 @@ def test_what_a_command_changed_made_and_removed_is_undone_and_redone_with_its_m
     (work / "new/b").write_bytes(b"b")
     (work / "new/b").chmod(0o700)
     (work / "out/ignored.o").write_bytes(b"o")
-    taken.keep(spill, 3)
+    taken.keep(3)
     after = state(work)
     looked = undo(spill, only_looks=True)
     assert looked is not None
@@ -71,10 +71,10 @@ def test_what_somebody_changed_after_the_command_stays_and_nothing_is_written(tm
     work.mkdir()
     (work / "a").write_text("1")
     (work / "b").write_text("1")
-    taken = Snapshot(work)
+    taken = Snapshot(work, spill)
     (work / "a").write_text("2")
     (work / "b").unlink()
-    taken.keep(spill, 1)
+    taken.keep(1)
     (work / "b").write_text("mine")
     restored = undo(spill)
     assert restored is not None
@@ -92,23 +92,23 @@ def test_what_is_too_large_or_too_much_is_named_and_a_link_is_not_followed(
     (other / "secret").write_text("secret")
     (work / "d/secret").write_text("mine")
     (work / "large").write_bytes(b"x" * (1 << 20) + b"x")
-    taken = Snapshot(work)
+    taken = Snapshot(work, spill)
     (work / "large").write_bytes(b"y" * (1 << 20) + b"y")
     (work / "d/secret").unlink()
     (work / "d").rmdir()
     (work / "d").symlink_to(other)
-    taken.keep(spill, 1)
+    taken.keep(1)
     assert uncovered(spill) == (str(work / "d/secret"), str(work / "large"))
     assert undo(spill) is None
     assert not any(path.read_bytes() == b"secret" for path in spill.rglob("*") if path.is_file())
     (work / "large").unlink()
     (work / "d").unlink()
     (work / "a").write_text("1")
-    taken = Snapshot(work)
+    taken = Snapshot(work, spill)
     monkeypatch.setattr(snapshot, "MOST_FILES", 1)
     (work / "a").write_text("2")
     (work / "b").write_text("2")
-    taken.keep(spill, 2)
+    taken.keep(2)
     assert uncovered(spill, since=2) == ("what else commands changed in a folder with more than 1 file",)
     assert undo(spill) is not None
     assert (work / "a").read_text() == "1"
@@ -122,13 +122,13 @@ def test_a_command_that_changes_many_files_waits_for_the_disk_once(
     work.mkdir()
     for number in range(50):
         (work / f"{number}").write_text(f"old {number}")
-    taken = Snapshot(work)
+    taken = Snapshot(work, spill)
     for number in range(50):
         (work / f"{number}").write_text(f"new {number}")
     waits: list[int] = []
     with monkeypatch.context() as patched:
         patched.setattr(os, "fsync", waits.append)
-        taken.keep(spill, 1)
+        taken.keep(1)
     assert len(waits) == 1
     # So a loss of power may leave a copy incomplete: then nothing is written.
     for copy in (spill / "changes").iterdir():
@@ -148,10 +148,10 @@ def test_satchels_home_and_more_files_than_are_looked_at_are_not_undone(
     (work / ".gitignore").write_text("*.o\n")
     database = work / "home/satchel.db"
     database.write_text("old")
-    taken = Snapshot(work, home=work / "home")
+    taken = Snapshot(work, spill, home=work / "home")
     database.write_text("what was remembered since")
     (work / "a").write_text("a")
-    taken.keep(spill, 1)
+    taken.keep(1)
     restored = undo(spill)
     assert restored is not None
     assert restored.names == (str(work / "a"),)
@@ -159,9 +159,9 @@ def test_satchels_home_and_more_files_than_are_looked_at_are_not_undone(
     for number in range(10):
         (work / f"{number}.o").touch()
     monkeypatch.setattr(snapshot, "MOST_LOOKED_AT", 10)
-    taken = Snapshot(work)
+    taken = Snapshot(work, spill)
     (work / "a").write_text("a")
-    taken.keep(spill, 2)
+    taken.keep(2)
     assert undo(spill) is None
     assert len(uncovered(spill, since=2)) == 1
 
@@ -174,9 +174,9 @@ def test_what_somebody_changed_between_two_commands_of_a_turn_stays(tmp_path: Pa
     file.write_text("1")
     for mine, changed in (("1", "2"), ("2 and mine", "2 and mine, formatted")):
         file.write_text(mine)
-        taken = Snapshot(work)
+        taken = Snapshot(work, spill)
         file.write_text(changed)
-        taken.keep(spill, 1)
+        taken.keep(1)
     restored = undo(spill)
     assert restored is not None
     assert restored.conflicts == (str(file),)
@@ -188,11 +188,11 @@ def test_a_file_that_became_a_folder_is_no_failure_and_nothing_is_written(tmp_pa
     work, spill = tmp_path / "work", tmp_path / "spill"
     work.mkdir()
     (work / "a").write_text("a")
-    taken = Snapshot(work)
+    taken = Snapshot(work, spill)
     (work / "a").unlink()
     (work / "a").mkdir()
     (work / "a/b").write_text("b")
-    taken.keep(spill, 1)
+    taken.keep(1)
     restored = undo(spill)
     assert restored is not None
     assert restored.conflicts == (str(work / "a"),)
@@ -209,10 +209,10 @@ def test_what_gitignore_named_before_the_command_is_not_removed_and_a_moved_fold
     (work / "src/a").write_text("a")
     (work / ".gitignore").write_text(".env\n")
     (work / ".env").write_text("KEY=1")
-    taken = Snapshot(work)
+    taken = Snapshot(work, spill)
     (work / ".gitignore").write_text("")
     (work / "src").rename(work / "lib")
-    taken.keep(spill, 1)
+    taken.keep(1)
     assert uncovered(spill) == (str(work / ".env"),)
     undo(spill)
     assert (work / ".env").read_text() == "KEY=1"
@@ -226,11 +226,20 @@ def test_two_commands_at_once_that_see_one_change_are_undone(tmp_path: Path) -> 
     work, spill = tmp_path / "work", tmp_path / "spill"
     work.mkdir()
     (work / "a").write_text("1")
-    both = Snapshot(work), Snapshot(work)
+    both = Snapshot(work, spill), Snapshot(work, spill)
     (work / "a").write_text("2")
-    both[0].keep(spill, 1)
+    both[0].keep(1)
     (work / "a").write_text("3")
-    both[1].keep(spill, 1)
+    both[1].keep(1)
+    undo(spill)
+    assert (work / "a").read_text() == "1"
+    # One that begins in the middle of another.
+    first = Snapshot(work, spill)
+    (work / "a").write_text("2")
+    second = Snapshot(work, spill)
+    (work / "a").write_text("3")
+    first.keep(2)
+    second.keep(2)
     undo(spill)
     assert (work / "a").read_text() == "1"
 

@@ -382,7 +382,7 @@ class AcpAgent:
         session, translator = opened.session, Translator(cwd=opened.session.cwd)
         events: list[Event] = []
         command, rest = found
-        with opened.posts.running(command):
+        with opened.posts.running(command, rest):
             result = await self._place.host.command(
                 session, command, rest, show=events.append, tell=lambda _: None
             )

@@ -98,3 +98,13 @@ def consent_id(named: str) -> str:
 def is_consent(question_id: str) -> bool:
     """Whether a question asks for permission: only yes or no answers it, and the build waits for one of them."""
     return question_id == EARNED or question_id.startswith(consent_id(""))
+
+
+def unset_id(call_id: str) -> str:
+    """The id of the question that asks the user to set a secret which has no value where the build runs."""
+    return f"unset:{call_id}"
+
+
+def is_unset(question_id: str) -> bool:
+    """Whether a question asks to set a secret: only a process that was started with it can go on."""
+    return question_id.startswith(unset_id(""))

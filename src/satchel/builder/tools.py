@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, TypeAlias
 
-from satchel.builder.asking import Asking, LaidAside, consent_id
+from satchel.builder.asking import Asking, LaidAside, consent_id, unset_id
 from satchel.builder.queue import BuildQueue
 from satchel.builder.records import Build
 from satchel.builder.registering import Registering
@@ -409,7 +409,7 @@ class BuildTools:
         """
         if not (unset := self._registering.registrar.unset(secrets)):
             return
-        question_id = f"unset:{call_id}"
+        question_id = unset_id(call_id)
         text = (
             f"{self._build.name} needs {' and '.join(unset)}, which has no value where it is being built. Set it, then "
             "answer in a shell that has it, or start Satchel again with it and answer then."

@@ -41,6 +41,8 @@ _LINES_CHARS: Final = 2_000
 _LINE_CHARS: Final = 160
 _MOST_TRACEBACK: Final = 1_500
 _MOST_DOCUMENT: Final = 100_000
+CALL: Final = "call cap_{}, through tool_call if it is not in your list"
+"""How a model calls a capability, said in the same words wherever it is said."""
 _READ_SKILL: Final = "read it with read_docs before you begin, and do it as it says"
 _READS: Final = Annotations(read_only=True, destructive=False, idempotent=True, open_world=False)
 _BUILDS: Final = Annotations(read_only=False, destructive=False, idempotent=True, open_world=False)
@@ -349,8 +351,7 @@ class CapabilityTools:
             name="lookup_capability",
             description="Look for a capability, a tool that was built earlier, by its name or by what it is for. Do "
             'this before you request one. Gives {"found": false}, or the best match with id, name, description, status '
-            "and input_schema, and the names of others that fit. An active one is called as cap_<name>, or with "
-            "execute_capability if you have no such tool.",
+            f"and input_schema, and the names of others that fit. An active one: {CALL.format('<name>')}.",
             properties={
                 "query": {"type": "string", "minLength": 1, "description": "A name, or what is to be done"},
                 "name": {"type": "string", "minLength": 1, "description": "The same as query"},
@@ -439,9 +440,8 @@ class CapabilityTools:
         return _Execute(
             ToolSpec(
                 name="execute_capability",
-                description="Run an active capability by its name, with an input that fits its input_schema. It is the "
-                "same as calling cap_<name>; use it for one that is not among your tools, such as one that was built "
-                "in this conversation.",
+                description="Run an active capability by its name, with an input that fits its input_schema: the same "
+                "as calling cap_<name>, but also in the background.",
                 input_schema={
                     "type": "object",
                     "properties": {
@@ -581,7 +581,7 @@ def _requested(requested: Requested, *, session_id: str) -> dict[str, Any]:
         message = {
             "active": f"It is a skill, and there already: {_READ_SKILL}."
             if capability.is_skill
-            else f"It is there already: call {capability.tool_name}, or execute_capability. If it has to be "
+            else f"It is there already: {CALL.format(capability.name)}. If it has to be "
             "changed, request it again with change = true and say in description what shall be different.",
             "proposed": "It is built and waits for the user's approval: "
             f"/capability approve {capability.name}",

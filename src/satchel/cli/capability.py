@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from functools import wraps
+from contextlib import suppress
+from functools import partial, wraps
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import anyio
 import click
@@ -42,6 +43,8 @@ T = TypeVar("T")
 _STATUSES = ("building", "waiting", "proposed", "active", "failed", "disabled")
 _INPUT = '{"city": "Austin"}'
 _MOST_STDIN = 16_000_000
+_LOOK_S: Final = 0.3
+"""How often it is looked whether a question that is shown was answered elsewhere: one short read."""
 _CASE = '{"name": "Austin", "input": {"city": "Austin"}, "expect": {"contains": "Austin"}}'
 
 
@@ -380,8 +383,30 @@ async def _say_built(parts: CapabilityParts, requested: Requested, *, no_wait: b
     return 1 if has_failed else 0
 
 
-def _answer(prompt: str) -> str:
-    return str(click.prompt(prompt, default="", show_default=False, err=True))
+async def _line(prompt: str, *, until: Callable[[], Awaitable[None]]) -> str | None:
+    """What the user types at a prompt; None if `until` returned before: then what they had begun is dropped."""
+    # Not available on every system, and only useful with a terminal.
+    import termios  # noqa: PLC0415
+
+    click.echo(f"{prompt}: ", nl=False, err=True)
+    line: str | None = None
+    async with anyio.create_task_group() as group:
+
+        async def give_up() -> None:
+            await until()
+            group.cancel_scope.cancel()
+
+        group.start_soon(give_up)
+        # A terminal hands over whole lines, so reading one doesn't block.
+        await anyio.wait_readable(sys.stdin)
+        line = sys.stdin.readline()
+        group.cancel_scope.cancel()
+    if line == "":
+        raise click.Abort
+    if line is None:
+        termios.tcflush(sys.stdin, termios.TCIFLUSH)
+        tell("")
+    return line and line.rstrip("\n")
 
 
 async def _follow(parts: CapabilityParts, build_id: str) -> None:
@@ -397,11 +422,22 @@ async def _follow(parts: CapabilityParts, build_id: str) -> None:
         while message.type == "question" and can_answer and await parts.builds.queue.is_open(message):
             options = message.options
             prompt = f"Your answer ({', '.join(options)})" if options else "Your answer"
-            text = await anyio.to_thread.run_sync(_answer, prompt, abandon_on_cancel=True)
+            text = await _line(prompt, until=partial(_settled, parts, message))
+            if text is None:
+                break
             try:
                 await parts.builds.answer(build_id, message.id, text or None, by="terminal")
             except UsageError as error:  # neither yes nor no, or another client was faster
                 tell(str(error))
+
+
+async def _settled(parts: CapabilityParts, question: BuildMessage) -> None:
+    """Return when a question waits for no answer any more."""
+    while True:
+        with suppress(StorageError):
+            if not await parts.builds.queue.is_open(question):
+                return
+        await anyio.sleep(_LOOK_S)
 
 
 # ---- Deciding

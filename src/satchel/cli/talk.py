@@ -237,7 +237,7 @@ class Talk:
             await self._follow(await self._session.resume())
 
     async def _command(self, command: SlashCommand, rest: str) -> CommandResult:
-        with self.view.own.running(command):
+        with self.view.own.running(command, rest):
             result = await self.host.command(
                 self._session, command, rest, show=self.view.show, tell=self.note
             )

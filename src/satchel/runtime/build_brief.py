@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+import anyio
 import anyio.to_thread
 
 from satchel.builder.records import Build
@@ -37,6 +38,10 @@ _MOST_NAMES: Final = 40
 _MOST_TAKES: Final = 400
 _MOST_FILES: Final = 24_000
 """Characters of the files that a change begins with: what is longer, the Builder reads itself."""
+_LOOK_S: Final = 0.2
+_MOST_LOOKS: Final = 100
+"""How often it is looked whether the turn that asks has ended, 20 seconds in all: most say at once that the capability
+is being built, and what they saw and said becomes memory at their end."""
 _SEEN: Final = ("bash", "file_read", "grep", "web_fetch", "execute_capability")
 """Tools whose results show real values. Others speak of memory or of Satchel itself."""
 
@@ -93,22 +98,37 @@ async def brief_of(
 
 async def _conversation(build: Build, home: Home) -> tuple[Sequence[SessionTurn], Path | None]:
     """The last turns that became memory, and the folder of the conversation; none if it is off the record."""
-    turns: deque[SessionTurn] = deque(maxlen=_MOST_TURNS)
-
-    def visit(turn: SessionTurn) -> None:
-        if turn.captured and not turn.private:
-            turns.append(turn)
-
     if not build.asked_by:
         return (), None
     try:
         info = await home.sessions.info(build.asked_by)
         if info.private:
             return (), None
-        await home.sessions.read_turns(info.id, visit)
+        turns = await _turns(info.id, home)
     except NotFound:
         return (), None
     return [turn for turn in turns if await is_open(turn, home)], Path(info.cwd)
+
+
+async def _turns(session_id: str, home: Home) -> Sequence[SessionTurn]:
+    """The last turns that became memory. For the end of one that runs, it is waited for a while."""
+    turns: deque[SessionTurn] = deque(maxlen=_MOST_TURNS)
+    newest = SessionTurn()
+
+    def visit(turn: SessionTurn) -> None:
+        nonlocal newest
+        newest = turn
+        if turn.captured and not turn.private:
+            turns.append(turn)
+
+    for _ in range(_MOST_LOOKS):
+        turns.clear()
+        await home.sessions.read_turns(session_id, visit)
+        runs = newest.end is None and await home.sessions.writer(session_id) is not None
+        if not runs or home.memory is None:
+            break
+        await anyio.sleep(_LOOK_S)
+    return turns
 
 
 async def is_open(turn: SessionTurn, home: Home) -> bool:

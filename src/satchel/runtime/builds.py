@@ -20,7 +20,7 @@ from typing import Any, Final
 import anyio
 import anyio.to_thread
 
-from satchel.builder.asking import is_consent
+from satchel.builder.asking import is_consent, is_unset
 from satchel.builder.builder import Builder
 from satchel.builder.queue import BuildQueue
 from satchel.builder.records import CANCELLED, DECLINED, EARNED, Build, BuildMessage
@@ -36,6 +36,7 @@ from satchel.capabilities.given import Given, has_given, keep_given
 from satchel.capabilities.package import draft_of
 from satchel.capabilities.records import Access, Capability, Provenance, Requested, Wanted
 from satchel.capabilities.running import LayerMaker
+from satchel.capabilities.toolset import CALL
 from satchel.clock import local_day
 from satchel.errors import NotFound, SandboxError, StorageError, StorageLocked, UsageError
 from satchel.events import BuildPosted, Event, Posted
@@ -46,7 +47,7 @@ from satchel.runtime.home import Home
 from satchel.runtime.options import option_of
 from satchel.runtime.parts import Parts
 from satchel.runtime.spill import spill_into
-from satchel.sandbox.detached import is_working, start_working
+from satchel.sandbox.detached import ask_to_end, is_working, start_working
 from satchel.sandbox.port import Broker, Sandbox
 
 _log = logging.getLogger(__name__)
@@ -59,6 +60,8 @@ _FOLLOW_S: Final = 0.3
 _WATCH_S: Final = 10.0
 _MOST_WATCH_S: Final = 600.0
 """How often a process checks that waiting builds have a worker. A worker takes a few seconds to start."""
+_ENDS_S: Final = 15.0
+"""A worker needs this long at most to end: it waits five seconds for its jobs."""
 _KEPT_RUNS: Final = 200
 _RETRY_S: Final = 2.0
 _RETRIES: Final = 3
@@ -500,6 +503,12 @@ class Builds:
                 f"The build is stored and waits. {error} To build it: satchel worker --once"
             ) from error
 
+    async def _end_worker(self) -> None:
+        home = self._parts.settings.home
+        with anyio.move_on_after(_ENDS_S if ask_to_end(home, WORKER) else 0):
+            while is_working(home, WORKER):  # noqa: ASYNC110 - another process
+                await anyio.sleep(_FOLLOW_S)
+
     async def _build_here(self, build_id: str) -> None:
         builder = self.builder()
         try:
@@ -637,12 +646,20 @@ class Builds:
         """Answer a question of a build, and have it go on if it waits or its worker died; see `BuildQueue.answer`.
 
         An option may be named by its number. Permission is given or refused by yes or no alone: anything else is no
-        answer (`UsageError`), and the question stays open.
+        answer (`UsageError`), and the question stays open. That a secret is set is for a worker with the environment of
+        this process, so the one that works ends before; what else it builds goes on with the next one.
         """
         asked = await self.queue.message(build_id, question_id)
         named = option_of(text or "", asked.options if asked is not None else ())
         if asked is not None and is_consent(question_id) and not named and await self.queue.is_open(asked):
             raise UsageError(f"Nothing was decided. Answer yes or no to: {asked.text}")
+        if (
+            asked is not None
+            and is_unset(question_id)
+            and text is not None
+            and await self.queue.is_open(asked)
+        ):
+            await self._end_worker()
         answered = await self.queue.answer(build_id, question_id, named or text, by=by)
         try:
             await self.dispatch()
@@ -698,7 +715,7 @@ def _for_model(posted: BuildPosted, ready: Capability | None, *, is_own: bool) -
     if ready is not None and ready.is_skill:
         text += " Read it with read_docs when it fits."
     elif posted.status == "active":
-        text += f" Call it as cap_{posted.capability}, through tool_call if it is not in your list."
+        text += f" To use it, {CALL.format(posted.capability)}."
     if ready is not None and not ready.is_skill:
         # Otherwise its first call is a guess, or a request more for tool_describe.
         schema = json.dumps(ready.input_schema, ensure_ascii=False)

@@ -146,9 +146,9 @@ class OwnPosts:
         self._texts: deque[str] = deque(maxlen=_MOST_OWN)
 
     @contextmanager
-    def running(self, command: SlashCommand) -> Iterator[None]:
+    def running(self, command: SlashCommand, rest: str) -> Iterator[None]:
         """A command of this client runs."""
-        source = f"{USERS}{'command' if command.name == 'shell' else f'/{command.name}'}"
+        source = _shell_source(rest) if command.name == "shell" else f"{USERS}/{command.name}"
         self._running.append(source)
         try:
             yield
@@ -161,7 +161,7 @@ class OwnPosts:
 
     def has(self, post: Posted) -> bool:
         """Whether this client did it. It may arrive before the result, or after it."""
-        if any(post.source.startswith(source) for source in self._running):
+        if post.source in self._running:
             self._texts.append(post.text)
         return post.source.startswith(USERS) and post.text in self._texts
 
@@ -555,6 +555,10 @@ async def _run(context: CommandContext, rest: str) -> CommandResult:
     return _shown(result.text or "(no output)")
 
 
+def _shell_source(rest: str) -> str:
+    return f"{USERS}command: {one_line(rest, 100)}"
+
+
 async def _shell(context: CommandContext, rest: str) -> CommandResult:
     if not rest:
         raise UsageError("Name the command: ! git status")
@@ -563,9 +567,7 @@ async def _shell(context: CommandContext, rest: str) -> CommandResult:
     text = result.text or "(no output)"
     if session.path is not None:
         shown = cut_text(text, _MOST_TOLD)
-        await context.satchel.post(
-            session.id, shown, source=f"{USERS}command: {one_line(rest, 100)}", untrusted=True
-        )
+        await context.satchel.post(session.id, shown, source=_shell_source(rest), untrusted=True)
     return _shown(text)
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import count
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import anyio
 
@@ -26,6 +27,10 @@ from satchel.runtime.session_log import SessionLog
 from satchel.tools import Approval, ApprovalRequest, Question
 
 _HIDDEN = "[redacted:answer]"
+_MOST_WAIT_S: Final = 24 * 3600.0
+"""How long a turn that began by itself waits for whoever comes back: until they have been at their desk once. Until it
+ends, the session stays open, and messages wait."""
+_NOBODY: Final = "Satchel, after a day without an answer"
 
 
 class AskedClient(Protocol):
@@ -120,6 +125,8 @@ class Questions:
                 return None
             turn = self._log.conversation.turns
             answer = await self._ask(QuestionAsked(id=id, turn=turn, kind="permission", calls=calls))
+        if answer.by == _NOBODY:
+            return None
         given = {consent.call_id: consent for consent in answer.consents}
         refused = CallConsent(call_id="", consent="no")
         consents = [given.get(request.call.call_id, refused) for request in requests]
@@ -144,7 +151,13 @@ class Questions:
             await self._log.record(question)
             self.open[question.id] = question
         try:
-            await arrived.wait()
+            with anyio.move_on_after(_MOST_WAIT_S if self.by_itself else None):
+                await arrived.wait()
+            if not arrived.is_set():
+                consent: Consent | None = "no" if question.kind == "permission" else None
+                with suppress(UsageError):  # an answer is being written
+                    await self.answer(question.id, consent=consent, by=_NOBODY)
+                await arrived.wait()
         finally:
             self.open.pop(question.id, None)
             self._arrived.pop(question.id, None)

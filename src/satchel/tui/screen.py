@@ -654,7 +654,7 @@ class ConversationScreen(App[int]):
 
     async def _carry_out(self, command: SlashCommand, rest: str) -> None:
         try:
-            with self._own.running(command):
+            with self._own.running(command, rest):
                 result = await self._host.command(
                     self.session,
                     command,

@@ -185,14 +185,14 @@ async def _kept_changes(command: str, context: ToolContext, home: Path | None) -
     if not context.session_id or Path("/") in context.roots or not may_write(command):
         yield notes
         return
-    before = await context.blocking(partial(Snapshot, context.cwd, home=home))
+    before = await context.blocking(partial(Snapshot, context.cwd, context.spill_dir, home=home))
     try:
         yield notes
     finally:
         # Also what a command did that was stopped.
         with anyio.CancelScope(shield=True):
             try:
-                await context.blocking(before.keep, context.spill_dir, context.turn)
+                await context.blocking(before.keep, context.turn)
             except SatchelError as error:
                 notes.append(f"{error} /undo does not know it.")
 

@@ -102,8 +102,19 @@ def keep_change(spill_dir: Path, turn: int, place: Place, before: bytes | None, 
         raise place.failure(error) from error
 
 
+def noted_bytes(spill_dir: Path) -> int:
+    """How much is noted of changes; it grows with each. Blocks."""
+    with suppress(OSError):
+        return (spill_dir / _FOLDER / _JOURNAL).stat().st_size
+    return 0
+
+
 def keep_commands_changes(
-    spill_dir: Path, turn: int, changes: Iterable[tuple[Place, bytes | None, bytes | None, int] | str]
+    spill_dir: Path,
+    turn: int,
+    changes: Iterable[tuple[Place, bytes | None, bytes | None, int] | str],
+    *,
+    noted_before: int,
 ) -> None:
     """Keep what a command changed. Blocks.
 
@@ -115,11 +126,13 @@ def keep_commands_changes(
         turn: Its turn.
         changes: Of each file, its place, its content before the command and now (None if there is no such file), and
             its mode; or what can't be taken back, see `note_uncovered`.
+        noted_before: `noted_bytes` when the command began.
 
     Raises:
         StorageUnwritable: They can't be kept, or not all of them.
     """
     folder = spill_dir / _FOLDER
+    is_beside = noted_bytes(spill_dir) != noted_before
     lines: list[dict[str, Any]] = []
     try:
         for change in changes:
@@ -132,7 +145,7 @@ def keep_commands_changes(
                 for content in (before, after)
             )
             line = {"root": str(place.root), "parts": place.parts, "before": was, "after": is_now}
-            lines.append({"turn": turn, **line, "mode": mode})
+            lines.append({"turn": turn, **line, "mode": mode, "beside": is_beside})
     except OSError as error:
         raise StorageUnwritable(f"What a command changed can't be kept: {error.strerror}.") from error
     finally:
@@ -318,7 +331,8 @@ def _turns(folder: Path) -> tuple[list[_Turn], list[_Turn]]:
             file = line["root"], tuple(line["parts"])
             was, then = done[-1].files.get(file, (line["before"], line["before"]))
             # Commands at the same time note a change twice, each as it found the file.
-            if line["before"] not in (was, then) and line["after"] != then:
+            is_same = line.get("beside", False) and line["after"] == then
+            if line["before"] not in (was, then) and not is_same:
                 done[-1].broken |= {file}
             done[-1].files[file] = was, line["after"]
             if "mode" in line:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 from satchel.errors import SatchelError
-from satchel.tools.builtin.changes import keep_commands_changes
+from satchel.tools.builtin.changes import keep_commands_changes, noted_bytes
 from satchel.tools.builtin.fence import PROTECTED, Place
 from satchel.tools.builtin.tree import walk
 from satchel.tools.patterns import only_prints
@@ -48,8 +48,12 @@ class _File:
 class Snapshot:
     """The files of a folder before a command. All methods block."""
 
-    def __init__(self, folder: Path, *, home: Path | None = None) -> None:
-        """Read them, unless there are too many; what is in SATCHEL_HOME is left out."""
+    def __init__(self, folder: Path, spill_dir: Path, *, home: Path | None = None) -> None:
+        """Read them, unless there are too many; what is in SATCHEL_HOME is left out. `spill_dir` is where `keep` keeps
+        what has changed.
+        """
+        self._spill_dir = spill_dir
+        self._noted_before = noted_bytes(spill_dir)
         self._folder = Path(os.path.realpath(folder))
         own = None if home is None else Path(os.path.realpath(home))
         self._left_out = f"{own.relative_to(self._folder)}/" if own and self._folder in own.parents else None
@@ -62,13 +66,13 @@ class Snapshot:
             if (file := self._read(name)) is not None:
                 self._files[name] = file
 
-    def keep(self, spill_dir: Path, turn: int) -> None:
+    def keep(self, turn: int) -> None:
         """Keep what is different now as changes of a turn.
 
         Raises:
             SatchelError: They can't be kept.
         """
-        keep_commands_changes(spill_dir, turn, self._changes())
+        keep_commands_changes(self._spill_dir, turn, self._changes(), noted_before=self._noted_before)
 
     def _changes(self) -> Iterator[tuple[Place, bytes | None, bytes | None, int] | str]:
         """See `keep_commands_changes`."""
