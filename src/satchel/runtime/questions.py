@@ -19,9 +19,6 @@ from satchel.events import (
     Consent,
     QuestionAnswered,
     QuestionAsked,
-    Record,
-    TurnEnd,
-    TurnStart,
 )
 from satchel.runtime.session_log import SessionLog
 from satchel.tools import Approval, ApprovalRequest, Question
@@ -72,24 +69,18 @@ class Questions:
         self._answering: set[str] = set()
         self._arrived: dict[str, anyio.Event] = {}
 
-    def restore(self, records: Iterable[Record]) -> None:
-        """Take the questions and answers of the newest turn from the log.
+    def restore(self, events: Iterable[QuestionAsked | QuestionAnswered]) -> None:
+        """Take the questions and answers of an unfinished turn from the log.
 
         A permission question survives the program that asked it. The question of a running call does not, because the
         call ended with the program.
         """
-        for record in records:
-            match record.event:
-                case TurnStart() | TurnEnd():
-                    self.open.clear()
-                    self._answers.clear()
-                case QuestionAsked() as asked if asked.kind == "permission":
-                    self.open[asked.id] = asked
-                case QuestionAnswered() as answer:
-                    self.open.pop(answer.id, None)
-                    self._answers[answer.id] = answer
-                case _:
-                    pass
+        for event in events:
+            if isinstance(event, QuestionAnswered):
+                self.open.pop(event.id, None)
+                self._answers[event.id] = event
+            elif event.kind == "permission":
+                self.open[event.id] = event
 
     def has_audience(self) -> bool:
         """Whether there is a client that can answer the running turn."""

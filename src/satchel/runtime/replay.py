@@ -51,7 +51,7 @@ class Replay:
 
     def __init__(self) -> None:
         self.conversation = Conversation()
-        self.questions: list[Record] = []
+        self.questions: list[QuestionAsked | QuestionAnswered] = []
         self.posted: dict[str, Posted] = {}
         self.delivered: set[str] = set()
         self.waiting: dict[str, MessageWaiting] = {}
@@ -82,7 +82,7 @@ class Replay:
             case TurnEnd():
                 self.questions.clear()
             case QuestionAsked() | QuestionAnswered():
-                self.questions.append(record)
+                self.questions.append(event)
             case Posted():
                 self.posted[event.id] = event
                 self.jobs -= {number for number in self.jobs if event.source == source_of(number)}
