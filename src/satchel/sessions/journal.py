@@ -173,6 +173,9 @@ class Journal(ABC):
     path: Path
     chosen: str = ""
     _seq: int
+    _lanes: Lanes
+    _broken: StorageError | None = None
+    _closed: Callable[[], object]
 
     @property
     def spill_dir(self) -> Path:
@@ -184,7 +187,6 @@ class Journal(ABC):
         """The number of the newest record; 0 before the first."""
         return self._seq
 
-    @abstractmethod
     async def records(self, after_seq: int = 0, limit: int = 1000) -> tuple[Record, ...]:
         """Read the records with numbers above `after_seq` from the log, in order.
 
@@ -195,6 +197,13 @@ class Journal(ABC):
         Raises:
             StorageError: The log can't be read.
         """
+        if after_seq >= self._seq:
+            return ()
+        return await anyio.to_thread.run_sync(self._read, after_seq, limit, limiter=self._lanes.short)
+
+    @abstractmethod
+    def _read(self, after_seq: int, limit: int) -> tuple[Record, ...]:
+        """`records`, in a thread."""
 
     def stop_waiting(self) -> None:  # noqa: B027 - there is no server
         """Fail instead of waiting for a server that went away, until it is back: the user has interrupted the turn."""
@@ -237,12 +246,22 @@ class Journal(ABC):
             StorageError: The log was removed, or can't be read.
         """
 
-    @abstractmethod
     async def aclose(self) -> None:
         """Release the session for another writer. May be called more than once.
 
         Deletes a log in which nothing was ever said.
         """
+        if self._broken is None:
+            self._broken = StorageError(f"Session {self.session_id} is closed.")
+        with anyio.CancelScope(shield=True):
+            try:
+                await anyio.to_thread.run_sync(self._close, limiter=self._lanes.short)
+            finally:
+                self._closed()
+
+    @abstractmethod
+    def _close(self) -> None:
+        """`aclose`, in a thread."""
 
     async def __aenter__(self) -> Journal:
         """Return this journal."""
@@ -288,18 +307,11 @@ class FileJournal(Journal):
         self._synced = 0
         self._order = anyio.Lock(fast_acquire=True)
         self._syncing = anyio.Lock(fast_acquire=True)
-        self._broken: StorageError | None = None
         if not is_new:
             self._open_file()  # An open file shows whether the log is rewritten from now on.
 
-    async def records(self, after_seq: int = 0, limit: int = 1000) -> tuple[Record, ...]:
-        """See `Journal.records`."""
-        if after_seq >= self._seq:
-            return ()
-        return await anyio.to_thread.run_sync(
-            lambda: read_records(self.path, after_seq=after_seq, limit=limit, offsets=self._offsets),
-            limiter=self._lanes.short,
-        )
+    def _read(self, after_seq: int, limit: int) -> tuple[Record, ...]:
+        return read_records(self.path, after_seq=after_seq, limit=limit, offsets=self._offsets)
 
     async def append(
         self,
@@ -337,16 +349,6 @@ class FileJournal(Journal):
         if durable:
             await self._sync_up_to(self._written)
         return records
-
-    async def aclose(self) -> None:
-        """See `Journal.aclose`."""
-        if self._broken is None:
-            self._broken = StorageError(f"Session {self.session_id} is closed.")
-        with anyio.CancelScope(shield=True):
-            try:
-                await anyio.to_thread.run_sync(self._close, limiter=self._lanes.short)
-            finally:
-                self._closed()
 
     async def take_rewritten(self) -> tuple[str, ...] | None:
         """See `Journal.take_rewritten`."""

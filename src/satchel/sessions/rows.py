@@ -950,6 +950,7 @@ class RowJournal(Journal):
         self.path = path
         self.cwd = cwd
         self._logs = logs
+        self._lanes = logs.lanes
         self._lease = lease
         self._costs = costs
         self._closed = closed
@@ -959,7 +960,6 @@ class RowJournal(Journal):
         self._kept: list[bytes] = []
         self._taken: tuple[str, ...] | None = None
         self._order = anyio.Lock(fast_acquire=True)
-        self._broken: StorageError | None = None
         self._hurries = False
 
     def stop_waiting(self) -> None:
@@ -982,14 +982,8 @@ class RowJournal(Journal):
             self._kept.append(zlib.compress(line.raw, 1))
             yield line
 
-    async def records(self, after_seq: int = 0, limit: int = 1000) -> tuple[Record, ...]:
-        """See `Journal.records`."""
-        if after_seq >= self._seq:
-            return ()
-        return await anyio.to_thread.run_sync(
-            lambda: self._logs.records(self.path, after_seq=after_seq, limit=limit),
-            limiter=self._logs.lanes.short,
-        )
+    def _read(self, after_seq: int, limit: int) -> tuple[Record, ...]:
+        return self._logs.records(self.path, after_seq=after_seq, limit=limit)
 
     async def append(
         self,
@@ -1131,22 +1125,12 @@ class RowJournal(Journal):
             before, self._kept = self._kept, [zlib.compress(raw, 1) for raw in lines]
             self._generation = generation
             taken = await anyio.to_thread.run_sync(
-                lambda: words_taken(map(zlib.decompress, before), lines), limiter=self._logs.lanes.short
+                lambda: words_taken(map(zlib.decompress, before), lines), limiter=self._lanes.short
             )
             self._taken = (self._taken or ()) + taken
             await anyio.to_thread.run_sync(
-                lambda: self._logs.bring(self.path, lambda _: "followed"), limiter=self._logs.lanes.short
+                lambda: self._logs.bring(self.path, lambda _: "followed"), limiter=self._lanes.short
             )
-
-    async def aclose(self) -> None:
-        """See `Journal.aclose`."""
-        if self._broken is None:
-            self._broken = StorageError(f"Session {self.session_id} is closed.")
-        with anyio.CancelScope(shield=True):
-            try:
-                await anyio.to_thread.run_sync(self._close, limiter=self._logs.lanes.short)
-            finally:
-                self._closed()
 
     def _close(self) -> None:
         # Each opening takes two records.

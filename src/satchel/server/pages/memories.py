@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
-from typing import Any, Final, Literal, get_args
+from typing import Any, Final, get_args
 
 from fastapi import APIRouter, Request
 from starlette.responses import Response
@@ -268,7 +268,7 @@ class OverTime:
     unit: str
 
 
-_Unit = Literal["month", "quarter", "year"]
+_MONTHS: Final = {"month": 1, "quarter": 3, "year": 12}
 
 
 def over_time(days: Sequence[DayCount], today: date) -> OverTime | None:
@@ -277,11 +277,8 @@ def over_time(days: Sequence[DayCount], today: date) -> OverTime | None:
         return None
     first = min(day.day for day in days)
     last = max(today, max(day.day for day in days))
-    unit: _Unit = "month"
-    if _index(last, "month") - _index(first, "month") >= _MOST_COLUMNS:
-        unit = "quarter"
-    if _index(last, "quarter") - _index(first, "quarter") >= _MOST_COLUMNS:
-        unit = "year"
+    fitting = (one for one in _MONTHS if _index(last, one) - _index(first, one) < _MOST_COLUMNS)
+    unit = next(fitting, "year")
     counts: Counter[tuple[int, str]] = Counter()
     for day in days:
         counts[_index(day.day, unit), day.kind] += day.count
@@ -289,8 +286,7 @@ def over_time(days: Sequence[DayCount], today: date) -> OverTime | None:
     begin = max(_index(first, unit), end - _MOST_COLUMNS + 1)
     spans = [
         _Span(
-            _span_words(index, unit),
-            _span_label(index, unit),
+            *_span_words(index, unit),
             counts[index, "episode"],
             counts[index, "fact"],
             counts[index, "summary"],
@@ -315,32 +311,14 @@ def over_time(days: Sequence[DayCount], today: date) -> OverTime | None:
     return OverTime(chart, spans[::-1], unit)
 
 
-def _index(day: date, unit: _Unit) -> int:
-    match unit:
-        case "month":
-            return day.year * 12 + day.month - 1
-        case "quarter":
-            return day.year * 4 + (day.month - 1) // 3
-        case "year":
-            return day.year
+def _index(day: date, unit: str) -> int:
+    return (day.year * 12 + day.month - 1) // _MONTHS[unit]
 
 
-def _span_words(index: int, unit: _Unit) -> str:
-    match unit:
-        case "month":
-            return f"{date(index // 12, index % 12 + 1, 1):%B %Y}"
-        case "quarter":
-            return f"quarter {index % 4 + 1} of {index // 4}"
-        case "year":
-            return str(index)
-
-
-def _span_label(index: int, unit: _Unit) -> str:
-    match unit:
-        case "month":
-            month = index % 12
-            return f"{index // 12}" if month == 0 else f"{date(2000, month + 1, 1):%b}"
-        case "quarter":
-            return f"{index // 4}" if index % 4 == 0 else f"Q{index % 4 + 1}"
-        case "year":
-            return str(index)
+def _span_words(index: int, unit: str) -> tuple[str, str]:
+    """A span in words, and the label of its column: the year, where one begins."""
+    year, month = divmod(index * _MONTHS[unit], 12)
+    quarter = month // 3 + 1
+    name = f"{date(2000, month + 1, 1):%B}"
+    words = {"month": f"{name} {year}", "quarter": f"quarter {quarter} of {year}", "year": str(year)}
+    return words[unit], str(year) if month == 0 else name[:3] if unit == "month" else f"Q{quarter}"
