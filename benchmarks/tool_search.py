@@ -31,7 +31,7 @@ from satchel.models.embedding import open_embedder
 from satchel.models.port import Embedder
 from satchel.runtime.tool_index import ToolIndex
 from satchel.tools import Tool, ToolContext, ToolResult, function_tool
-from satchel.tools.deferral import Bridge, document_of, split_by_number
+from satchel.tools.deferral import Bridge, document_of, split_tools
 
 REQUESTS = Path(__file__).parent / "data" / "tool_requests.json"
 
@@ -123,7 +123,7 @@ async def main() -> None:
         index = ToolIndex(Path(folder) / "tools.db", embedder=embedder, clock=clock, home=settings.home)
         found = [list(await index.find(request["request"], tools, limit=8)) for request in requests]
     plain = [by_common_words(request["request"], tools, limit=8) for request in requests]
-    offered, deferred = split_by_number(tools, defer_above=30)
+    offered, deferred = split_tools(tools, defer_above=30)
     bridge = Toolbox((*offered, *Bridge(index).tools), deferred=deferred)
     dozen = Toolbox(tools[:12])
     print(

@@ -166,6 +166,7 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
 
     # ---- Models (DESIGN 4, issue 2, seed-3)
     built(2, "models:ollama:window", "brief", "Ollama is asked for a context window that holds the request, and what its model can't hold is compacted."),
+    built(25, "models:small-window", "issue 25", "In a window of 4,096 tokens, a chat with memory works; each part of a request has a share, and tools without room are reached through the bridge."),
     built(2, "models:ollama:wire", "brief", "Ollama's models are used over Ollama's own API, and over chat completions where there is none."),
     built(2, "models:choice:order", "DESIGN 3.2", "If nothing is configured, a provider with a key in the environment is used, then a running Ollama, otherwise none."),
     built(2, "models:choice:says-why", "DESIGN 3.2", "The program says which model it chose and how to change it."),

@@ -57,6 +57,20 @@ def test_instructions_without_end_are_cut_with_a_word_about_it() -> None:
     assert text.endswith("x\n[… 60,000 more characters in A.md …]\n")
 
 
+@requirement("models:small-window")
+def test_what_is_added_to_the_fixed_texts_shares_a_small_room_and_instructions_come_first() -> None:
+    lines, own = ["sum: adds up", "c" * 300], [Instructions(source="A.md", text="x" * 500)]
+    texts = [
+        build_system(cwd="/here", capabilities=lines, servers="s" * 300, instructions=own, most_added=most)
+        for most in (600, 1_200)
+    ]
+    assert [(text.count("x" * 500), text.count("c" * 300), text.count("s" * 300)) for text in texts] == [
+        (1, 0, 0),
+        (1, 1, 1),
+    ]
+    assert all("- sum: adds up" in text for text in texts)
+
+
 def test_memory_is_explained_only_where_it_is_on() -> None:
     assert "# Memory" in build_system(cwd="/here")
     assert "# Memory" not in build_system(cwd="/here", remembers=False)

@@ -153,7 +153,7 @@ async def test_the_window_is_the_users_then_the_models_own_and_grows_with_a_requ
 async def test_what_the_model_can_not_read_is_an_overflow_and_is_not_sent(tmp_path: Path) -> None:
     async with loopback(Ollama(lines({"content": "Hi"}))) as server, model_at(server, tmp_path) as model:
         with pytest.raises(ContextOverflow, match="40,960"):
-            await ask(model, long(41_000))
+            await ask(model, long(82_000))
         assert [each.path for each in server.asked] == ["/api/show"]
 
 

@@ -95,6 +95,7 @@ def test_a_conversation_works_without_scripts(world: World) -> None:
         assert answer.headers["location"] == f"{path}#turn-2"
         page = wait_until_over(client, path)
         assert [each.get("id") for each in page.find_class("turn")] == ["turn-1", "turn-2"]
+        assert page.xpath("//article/h2/text()") == ["Turn 1", "Turn 2"]
         [entry] = page.xpath("//aside//a[@aria-current='page'][contains(@href, '/chat/')]")
         assert entry.get("href") == path
 

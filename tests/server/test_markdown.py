@@ -107,6 +107,30 @@ def test_markdown_keeps_its_meaning() -> None:
     assert page[2].text_content() == "let x = 1 < 2;\n"
     assert page.xpath("./p/a/@href") == ["https://ok.example"]
     assert markdown("![a cat](https://ok.example/cat.png)").count("<a ") == 1
+    assert markdown("![a cat](data:image/png;base64,AA==)") == "<p>a cat</p>\n"
+
+
+@requirement("web-pages:markdown")
+def test_addresses_are_links_up_to_where_the_sentence_ends() -> None:
+    text = (
+        "See https://a.example/b_(c), *https://d.example* (https://e.example/f?g=1&h=2). "
+        "[https://i.example](https://j.example) `https://k.example` main.py ftp://l.example https://"
+    )
+    page = html.fragment_fromstring(markdown(text), create_parent="main")
+    assert page.xpath(".//a/@href") == [
+        "https://a.example/b_(c)",
+        "https://d.example",
+        "https://e.example/f?g=1&h=2",
+        "https://j.example",
+    ]
+    shown = text.replace("*", "").replace("`", "").replace("[", "").replace("](https://j.example)", "")
+    assert page.text_content().strip() == shown
+
+
+@requirement("web-pages:markdown")
+def test_no_heading_is_more_than_one_rank_below_the_one_before_it() -> None:
+    page = html.fragment_fromstring(markdown("### A\n\n# B\n\n#### C\n\n## D"), create_parent="main")
+    assert [element.tag for element in page] == ["h3", "h3", "h4", "h4"]
 
 
 @requirement("web-pages:markdown:more")

@@ -17,7 +17,7 @@ from satchel.runtime import model_setup
 from satchel.runtime.inventory import ProviderModels
 from tests.cli.conftest import serving as endpoint
 from tests.cli.test_chat import models_at
-from tests.models.loopback import Loopback
+from tests.models.loopback import Answer, Asked, Loopback, as_json
 from tests.models.test_ollama import Ollama, lines
 from tests.requirements import requirement
 from tests.rings import ringed
@@ -181,6 +181,50 @@ def test_a_provider_is_changed_after_set_up_and_used_so_at_once(
             assert chat(program, "How far do you read?")[-1].data["text"] == "Small."
             windows.append(ollama.asked[-1].body["options"]["num_ctx"])
         assert windows == [16_384, 32_768, 16_384, 8_192]
+
+
+@requirement("models:small-window", "models:ollama:window")
+def test_a_chat_with_memory_and_all_tools_works_in_a_window_of_4096(tmp_path: Path) -> None:
+    found = {"function": {"name": "tool_call", "arguments": {"name": "glob", "input": {"pattern": "*.toml"}}}}
+
+    def answered(asked: Asked) -> Answer:
+        if asked.path == "/v1/models":
+            return as_json({"data": [{"id": "q"}]})
+        said = asked.body.get("messages", [{}])[-1]
+        looks = said.get("role") == "user" and "files" in said["content"]
+        return Ollama(lines({"tool_calls": [found]} if looks else {"content": "Noted."}))(asked)
+
+    with (
+        endpoint(answered) as ollama,
+        serving(tmp_path, no_model, server__requests_per_s=10_000) as world,
+        world.client() as program,
+        browser(world) as client,
+    ):
+        page = open_page(client, "/setup/ollama")
+        given = {"base_url": f"127.0.0.1:{ollama.port}", "context_window": "4096"}
+        assert send(client, page, "/setup/ollama", given).status_code == 303
+        send(client, open_page(client, "/settings"), "/settings", {"model": "ollama:q"})
+
+        session = chat(program, "My sister Lena is allergic to nuts.")[0].data["sessionId"]
+        for number in range(12):
+            told = f"Chapter {number}: " + "the boat went on through the fog. " * 30
+            assert chat(program, told, session_id=session)[-1].data["text"] == "Noted."
+        asked = [each.body for each in ollama.asked if each.path == "/api/chat"]
+        assert any("You write the summary" in body["messages"][0]["content"] for body in asked)
+
+        called = chat(program, "What can Lena eat, and which files are here?")
+        body = ollama.asked[-1].body
+        assert "allergic to nuts" in json.dumps(body["messages"])
+        assert [each.data["name"] for each in called if each.name == "tool_start"] == ["glob"]
+        offered = [tool["function"]["name"] for tool in body["tools"]]
+        assert {"recall_memory", "store_memory", "tool_call"} < {*offered}
+        assert "glob" not in offered
+        (search,) = (tool for tool in body["tools"] if tool["function"]["name"] == "tool_search")
+        assert "glob" in search["function"]["description"]
+        for body in [each.body for each in ollama.asked if each.path == "/api/chat"]:
+            # English has four bytes a token; an eighth of the window is left for the answer.
+            assert len(json.dumps([body["messages"], body.get("tools", [])])) / 4 < 4_096 * 7 / 8
+            assert body["options"]["num_ctx"] == 4_096
 
 
 @requirement("config:keys")

@@ -10,7 +10,7 @@ import pytest
 
 from satchel.models.port import ToolDefinition
 from satchel.tools import Annotations, Tool, ToolContext, ToolResult, function_tool
-from satchel.tools.deferral import Bridge, document_of, split_by_number
+from satchel.tools.deferral import Bridge, document_of, split_tools
 from satchel.tools.port import Redirect, Redirecting
 from tests.requirements import requirement
 from tests.tools.conftest import Session
@@ -46,8 +46,8 @@ async def bridge(*tools: Tool) -> dict[str, Tool]:
 def test_tools_that_are_not_built_in_are_deferred_when_they_are_too_many() -> None:
     own = function_tool(_never, name="bash", description="", properties={})
     others = [made(f"tool{number}") for number in range(4)]
-    assert split_by_number([own, *others], defer_above=4) == ((own, *others), ())
-    assert split_by_number([own, *others], defer_above=3) == ((own,), tuple(others))
+    assert split_tools([own, *others], defer_above=4) == ((own, *others), ())
+    assert split_tools([own, *others], defer_above=3) == ((own,), tuple(others))
 
 
 @requirement("tools:many:bridge")

@@ -28,6 +28,7 @@ from satchel.loop.prompt import Instructions as Instructions
 from satchel.loop.prompt import PrefixWatch as PrefixWatch
 from satchel.loop.prompt import build_sub_agent_system as build_sub_agent_system
 from satchel.loop.prompt import build_system as build_system
+from satchel.loop.room import Room as Room
 from satchel.loop.tokens import TokenCounter as TokenCounter
 from satchel.loop.tokens import TokenEstimator as TokenEstimator
 from satchel.loop.toolbox import Toolbox as Toolbox

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -41,6 +42,7 @@ def build_system(
     skills: Sequence[str] = (),
     servers: str = "",
     instructions: Sequence[Instructions] = (),
+    most_added: int = sys.maxsize,
 ) -> str:
     """Build the system prompt. The same arguments give the same bytes.
 
@@ -54,30 +56,51 @@ def build_system(
         skills: Skills that others wrote, one line each: a name and a quoted description.
         servers: What MCP servers say about the use of their tools, quoted and marked as theirs.
         instructions: The most general first.
+        most_added: Characters of what is added to the fixed texts; the instructions have room first.
     """
+    own, left = _instructed(instructions, most_added)
     parts = [_part("system")]
     if remembers:
         parts.append(_part("memory"))
     if capabilities:
-        parts.append("# Capabilities\n\n" + "\n".join(f"- {line}" for line in capabilities))
+        lines, left = _fitted("\n".join(f"- {line}" for line in capabilities), left)
+        parts.append(f"# Capabilities\n\n{lines}")
     if skills:
-        parts.append("\n\n".join([_part("skills"), "\n".join(f"- {line}" for line in skills)]))
+        lines, left = _fitted("\n".join(f"- {line}" for line in skills), left)
+        parts.append("\n\n".join([_part("skills"), lines]))
     parts.append(f"# Here and now\n\nWorking directory: {cwd}")
     if servers:
-        parts.append(servers)
-    return _ended(parts, instructions)
+        parts.append(_fitted(servers, left)[0])
+    return _ended([*parts, *own])
 
 
-def build_sub_agent_system(*, cwd: str, instructions: Sequence[Instructions] = ()) -> str:
+def build_sub_agent_system(
+    *, cwd: str, instructions: Sequence[Instructions] = (), most_added: int = sys.maxsize
+) -> str:
     """Build the system prompt of a session's sub-agents; the arguments as in `build_system`."""
-    return _ended([_part("sub_agent"), f"# Here and now\n\nWorking directory: {cwd}"], instructions)
+    own, _ = _instructed(instructions, most_added)
+    return _ended([_part("sub_agent"), f"# Here and now\n\nWorking directory: {cwd}", *own])
 
 
-def _ended(parts: list[str], instructions: Sequence[Instructions]) -> str:
+def _instructed(instructions: Sequence[Instructions], left: int) -> tuple[list[str], int]:
+    """The user's instructions as parts of the system text, and the characters that are left for the others."""
+    parts = []
     for item in instructions:
-        text = cut_text(item.text.strip(), _MOST_INSTRUCTIONS, what=f"more characters in {item.source}")
+        text = cut_text(
+            item.text.strip(), min(_MOST_INSTRUCTIONS, left), what=f"more characters in {item.source}"
+        )
         if text:
             parts.append(f"# Instructions of the user, from {item.source}\n\n{text}")
+            left = max(0, left - len(text))
+    return parts, left
+
+
+def _fitted(text: str, left: int) -> tuple[str, int]:
+    text = cut_text(text, left)
+    return text, max(0, left - len(text))
+
+
+def _ended(parts: Sequence[str]) -> str:
     return clean_text("\n\n".join(parts) + "\n")
 
 

@@ -16,7 +16,7 @@ from satchel.messages import size_of_text
 TokenCounter: TypeAlias = Callable[[str], int]
 """Counts the tokens of a text. Called on the event loop, with texts of up to 20,000 characters."""
 
-_START = 3.6
+START = 3.6
 """Bytes per token before the first count. English prose has 4 to 4.7 in the vocabularies of the large providers, code
 and JSON 2.5 to 3.5; a little low errs on the side of making room too early."""
 _LEAST, _MOST = 1.0, 8.0
@@ -50,8 +50,8 @@ class TokenEstimator:
         """
         self._counter = counter
         self._name = name if counter is not None else ""
-        self.bytes_per_token = _START
-        self._counted_bytes, self._counted_tokens = round(_START * _PRIOR_TOKENS), _PRIOR_TOKENS
+        self.bytes_per_token = START
+        self._counted_bytes, self._counted_tokens = round(START * _PRIOR_TOKENS), _PRIOR_TOKENS
         self._provider_counts = False
 
     @property
@@ -96,7 +96,7 @@ class TokenEstimator:
                 tokens = _checked(self._counter(piece), piece, size)
             except Exception as error:  # noqa: BLE001
                 self._counter = None
-                self.bytes_per_token = _START
+                self.bytes_per_token = START
                 return failure_event("token counter", error)
             self._counted_bytes += size
             self._counted_tokens += tokens

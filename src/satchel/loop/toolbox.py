@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -58,10 +57,7 @@ class Toolbox:
     def size(self) -> int:
         """Of all definitions in a request, in bytes."""
         if self._size is None:
-            self._size = sum(
-                len(tool.name) + len(tool.description) + len(json.dumps(tool.input_schema, default=str)) + 48
-                for tool in self.definitions
-            )
+            self._size = sum(tool.size for tool in self.definitions)
         return self._size
 
     def unknown(self, name: str) -> str:

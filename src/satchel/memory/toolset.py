@@ -66,7 +66,7 @@ def _choice(kind: object, description: str) -> dict[str, object]:
 def _spec(name: str, description: str, *required: str, fields: Mapping[str, object], **more: Any) -> ToolSpec:
     needs = {"required": list(required)} if required else {}
     schema = {"type": "object", "properties": fields, **needs, "additionalProperties": False}
-    return ToolSpec(name=name, description=description, input_schema=schema, **more)
+    return ToolSpec(name=name, description=description, input_schema=schema, comes_first=True, **more)
 
 
 _WITH_TAGS = _strings("Only memories with all of these tags.", maxItems=20)

@@ -37,6 +37,7 @@ from satchel.models.port import (
     closing_stream,
     options_of,
     price_by,
+    window_of,
 )
 from satchel.models.prefix import MessageCache
 from satchel.models.unasked_json import UnaskedJsonReader
@@ -128,6 +129,10 @@ class _Wrapper:
     def options(self) -> frozenset[str]:
         """The value of the wrapped model."""
         return options_of(self._inner)
+
+    async def find_window(self) -> int | None:
+        """The value of the wrapped model."""
+        return await window_of(self._inner)
 
     def price(self, usage: Usage) -> Usage:
         """The value of the wrapped model."""

@@ -6,6 +6,7 @@ tools (native, JSON in text, none) produce the same blocks for the caller.
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, nullcontext
 from dataclasses import dataclass, field
@@ -36,6 +37,11 @@ class ToolDefinition:
     name: str
     description: str
     input_schema: Mapping[str, Any]
+
+    @property
+    def size(self) -> int:
+        """In a request, in bytes."""
+        return len(self.name) + len(self.description) + len(json.dumps(self.input_schema, default=str)) + 48
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,6 +138,13 @@ class ChatModel(Protocol):
 def options_of(model: ChatModel) -> frozenset[str]:
     """The names of `ModelRequest.options` that a model passes on: its attribute `options`, which it need not have."""
     return frozenset(getattr(model, "options", ()))
+
+
+async def window_of(model: ChatModel) -> int | None:
+    """The model's window, from its endpoint if need be: by its method `find_window`, which it need not have."""
+    find = getattr(model, "find_window", None)
+    window: int | None = model.context_window if find is None else await find()
+    return window
 
 
 def price_by(model: ChatModel, usage: Usage) -> Usage:

@@ -32,6 +32,7 @@ from satchel.loop import (
     CallEnvironment,
     HardBudget,
     Hook,
+    Room,
     Sampling,
     TokenEstimator,
     TurnInput,
@@ -40,6 +41,7 @@ from satchel.loop import (
 )
 from satchel.messages import Block, FileBlock, Message, TextBlock, ToolResultBlock
 from satchel.models import ChatModel
+from satchel.models.port import window_of
 from satchel.runtime.deliveries import Deliveries, post_block
 from satchel.runtime.log_redactor import Clean
 from satchel.runtime.parts import Parts
@@ -145,6 +147,7 @@ class Driver:
         mentions: A hook that reads what a message mentions.
         environment: Where the next turn's calls run.
         compose: Makes the system text.
+        room: What the parts of a request may take of the window of the model.
         turn: The one that has begun and not ended.
     """
 
@@ -159,14 +162,15 @@ class Driver:
     terms: Terms
     environment: CallEnvironment
     model: ChatModel
-    compose: Callable[[], str]
+    compose: Callable[[Room], str]
+    room: Room = field(default_factory=Room, init=False)
     turn: _Turn | None = field(default=None, init=False)
     _system: str = field(default="", init=False)
     _early_notices: list[Notice] = field(default_factory=list, init=False)
 
     def __post_init__(self) -> None:
         """Follow the log."""
-        self._system = self.compose()
+        self._system = self.compose(self.room)
         self.log.followers.append(self._follow)
         self.log.on_forgotten.append(self._forget)
 
@@ -179,12 +183,21 @@ class Driver:
         """Remember with these memories, and follow these instructions, from the next turn on."""
         own = self.memory.scope
         own.project, own.memory, own.also = scope.project, scope.memory, scope.also
-        self._system = self.compose()
+        self._system = self.compose(self.room)
         if self.environment.memory is not None:
             self.environment = replace(self.environment, memory=scope.memory)
         await self.tools.update(wait=False)
         # The provider reads the conversation again, which is what the user asked for.
         self.log.watch.restart()
+
+    async def _fit(self) -> None:
+        """Make what is offered fit the window of the model, which another one may be since the last turn."""
+        room = Room.of(await window_of(self.model))
+        if room != self.room:
+            self.room = room
+            self._system = self.compose(room)
+            self.tools.fit(room.tools_bytes)
+            self.log.watch.restart()
 
     def hear(self, notice: Notice) -> None:
         """Record a notice from the board. Before the first message it waits, because a session in which nothing is said
@@ -238,6 +251,7 @@ class Driver:
         await log.take_in()
         if not await self.parts.external.wait(_UNNOTICED_S):
             log.show(Notice(part="tools", text="Waiting for external tools to report their schemas."))
+        await self._fit()
         turn.notices = [Notice(part="tools", text=text) for text in await self.tools.ensure_ready()]
         await self.deliveries.collect_posts()
         await self.deliveries.collect_builds()

@@ -15,6 +15,7 @@ from satchel.loop import (
     HardBudget,
     Instructions,
     Patience,
+    Room,
     TokenEstimator,
     TurnLimits,
     build_sub_agent_system,
@@ -194,11 +195,13 @@ class SessionOpener:
             terms=terms,
             environment=environment,
             model=model,
-            compose=lambda: system_text(options.system, self._own_system_text(cwd, scope)),
+            compose=lambda room: system_text(options.system, self._own_system_text(cwd, scope, room)),
         )
         environment.delegate = SubAgents(
             driver,
-            system=lambda: build_sub_agent_system(cwd=str(cwd), instructions=self._instructions(scope)),
+            system=lambda: build_sub_agent_system(
+                cwd=str(cwd), instructions=self._instructions(scope), most_added=driver.room.added_chars
+            ),
         )
         hub = SessionHub(
             driver,
@@ -231,7 +234,7 @@ class SessionOpener:
             parts.background.start(builds.dispatch)
         return hub
 
-    def _own_system_text(self, cwd: Path, scope: SessionScope) -> str:
+    def _own_system_text(self, cwd: Path, scope: SessionScope, room: Room) -> str:
         """Satchel's own system prompt for a session in this folder, whose tools were just looked at."""
         return build_system(
             cwd=str(cwd),
@@ -240,6 +243,7 @@ class SessionOpener:
             skills=self.tooling.skills.skills.lines(),
             servers=self.parts.mcp.instructions(),
             instructions=self._instructions(scope),
+            most_added=room.added_chars,
         )
 
     def _instructions(self, scope: SessionScope) -> list[Instructions]:

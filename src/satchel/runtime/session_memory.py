@@ -12,6 +12,7 @@ import anyio
 from satchel.clock import local_day
 from satchel.errors import SatchelError, StorageError
 from satchel.events import Event, MemoryCaptured, MemorySurfaced, Notice, Observation, SurfacedMemory
+from satchel.loop import Room
 from satchel.memory import Agenda, Context, Episode, Hit, Page, Profile
 from satchel.memory.show.profile import SAID_LAST
 from satchel.memory.show.reasons import who_said, why_shown
@@ -117,6 +118,7 @@ class SessionMemory:
         """
         conversation = self._log.conversation
         settings = self._parts.settings.memory
+        budget = Room.of(model.context_window).memory_tokens(settings.budget_tokens)
         recalls_only = model.provider == RECALL_PROVIDER
         judge = None if recalls_only else await self._judge()
         replaced = await self._replaced() if conversation.turns == self._branch_turn else frozenset()
@@ -129,7 +131,7 @@ class SessionMemory:
             found.append(
                 await memory.surface(
                     messages[-1:] if recalls_only else messages,
-                    budget_tokens=settings.budget_tokens - sum(context.tokens for context in found),
+                    budget_tokens=budget - sum(context.tokens for context in found),
                     limit=left,
                     threshold=settings.surface_threshold,
                     # A model still sees the memories that it was shown; the recall-only model answers each message
@@ -193,6 +195,7 @@ class SessionMemory:
         if model.provider == RECALL_PROVIDER:
             return []
         settings = self._parts.settings.memory
+        room = Room.of(model.context_window)
         events: list[MemorySurfaced] = []
         if self._profile_for != conversation.compactions:
             there = conversation.standing("profile")
@@ -200,8 +203,8 @@ class SessionMemory:
             if there is None or there.turn <= conversation.compacted_in:
                 profiles = [
                     await memory.standing(
-                        page_tokens=settings.page_tokens,
-                        profile_tokens=settings.profile_tokens,
+                        page_tokens=room.memory_tokens(settings.page_tokens),
+                        profile_tokens=room.memory_tokens(settings.profile_tokens),
                         confidential=True,
                         # A conversation that goes on has its own words before the model.
                         lately=conversation.turns <= 1,

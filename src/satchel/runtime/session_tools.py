@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import sys
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from satchel.loop import Toolbox
 from satchel.runtime.builds import Builds
 from satchel.runtime.parts import Parts
 from satchel.tools import Annotations, ModeGate, PlannedCall, Registry, Tool, ToolSpec
-from satchel.tools.deferral import Bridge, ToolFinder, split_by_number
+from satchel.tools.deferral import Bridge, ToolFinder, split_tools
 
 
 class SessionTools:
@@ -46,18 +47,27 @@ class SessionTools:
         self.registry = Registry(())
         self.toolbox = Toolbox()
         self._load = load
+        self._finder = finder
         self._bridge = Bridge(finder)
         self._parts = parts
         self._cwd = cwd
         self._builds = builds
         self._prompt: tuple[Tool, ...] = ()
         self._is_fixed = False
+        self._most_bytes = sys.maxsize
         self._version: object = None
         self._has_all = False
 
     async def update(self, *, wait: bool) -> None:
         """Load the current tools; `wait` also waits for discovery."""
         self._show(await self._load(wait))
+
+    def fit(self, most_bytes: int) -> None:
+        """Another model is asked, whose requests have room for so many bytes of definitions: it has cached none."""
+        if most_bytes != self._most_bytes:
+            self._most_bytes = most_bytes
+            self._is_fixed = False
+            self._show(self.registry)
 
     def fix(self) -> None:
         """Keep the definitions as they are from now on: the first message is about to be sent."""
@@ -66,9 +76,7 @@ class SessionTools:
     def _show(self, registry: Registry) -> None:
         by_name = {tool.spec.name: tool for tool in registry.tools}
         if not self._is_fixed:
-            self._prompt, deferred = split_by_number(
-                registry.tools, defer_above=self._parts.settings.tools.defer_above
-            )
+            self._prompt, deferred = self._split(registry.tools)
             definitions = None
         else:
             self._prompt = tuple(by_name.get(tool.spec.name, tool) for tool in self._prompt)
@@ -80,6 +88,15 @@ class SessionTools:
         # Without any tool, there is nothing that the bridge could reach.
         bridge = self._bridge.tools if self._prompt or deferred else ()
         self.toolbox = Toolbox((*self._prompt, *bridge), deferred=deferred, definitions=definitions)
+
+    def _split(self, tools: Sequence[Tool]) -> tuple[tuple[Tool, ...], tuple[Tool, ...]]:
+        """The tools in the prompt and those behind the bridge, which names those that the window has no room for."""
+        above = self._parts.settings.tools.defer_above
+        left = self._most_bytes - sum(tool.spec.definition.size for tool in self._bridge.tools)
+        prompt, deferred = split_tools(tools, defer_above=above, most_bytes=left)
+        whole, _ = split_tools(tools, defer_above=above)
+        self._bridge = Bridge(self._finder, named=[tool.spec.name for tool in whole if tool not in prompt])
+        return prompt, deferred
 
     async def _begin_servers(self) -> None:
         """Start MCP servers whose tools are not known: in mode `auto` in the sandbox, and fetched after a question."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
@@ -37,17 +38,32 @@ class ToolFinder(Protocol):
         ...
 
 
-def split_by_number(tools: Sequence[Tool], *, defer_above: int) -> tuple[tuple[Tool, ...], tuple[Tool, ...]]:
+def split_tools(
+    tools: Sequence[Tool], *, defer_above: int, most_bytes: int = sys.maxsize
+) -> tuple[tuple[Tool, ...], tuple[Tool, ...]]:
     """Split the tools into those in the prompt and those that are deferred.
 
     Deferred are those that few conversations need (`ToolSpec.is_deferred`), and, if there are too many tools that are
-    not built in, all of those. Those that the caller runs never are, because the bridge can't call them. `defer_above`
-    is the most tools in the prompt that are not built in.
+    not built in, all of those; and those for which the model's window has no room. Those that the caller runs never
+    are, because the bridge can't call them.
+
+    Args:
+        tools: In their order.
+        defer_above: The most tools in the prompt that are not built in.
+        most_bytes: The most that the definitions in the prompt may have. `ToolSpec.comes_first` says which have room
+            before others.
     """
     others = [tool for tool in tools if tool.spec.source != "builtin" and not tool.spec.client_side]
     deferred = [tool for tool in tools if tool.spec.is_deferred] + (
         others if len(others) > defer_above else []
     )
+    kept = [tool for tool in tools if tool not in deferred]
+    for tool in sorted(kept, key=lambda tool: (not tool.spec.client_side, not tool.spec.comes_first)):
+        size = tool.spec.definition.size
+        if size <= most_bytes or tool.spec.client_side:
+            most_bytes -= size
+        else:
+            deferred.append(tool)
     return tuple(tool for tool in tools if tool not in deferred), tuple(deferred)
 
 
@@ -92,9 +108,12 @@ class Bridge:
         tools: The three tools, in this order. They never change.
     """
 
-    def __init__(self, finder: ToolFinder) -> None:
-        """Create the bridge to no tools yet; `finder` searches those that `defer` gives it."""
+    def __init__(self, finder: ToolFinder, *, named: Sequence[str] = ()) -> None:
+        """Create the bridge to no tools yet; `finder` searches those that `defer` gives it. The model is told of the
+        `named` from the beginning.
+        """
         self._finder = finder
+        self._named = named
         self._deferred = Registry(())
         self._others = Registry(())
         self.tools: tuple[Tool, ...] = (self._search(), self._describe(), self._call())
@@ -142,7 +161,7 @@ class Bridge:
             call,
             name="tool_search",
             description="Find tools that are not in your list: other services, a browser, sub-agents for research, "
-            "tools built before.",
+            f"tools built before{''.join(f', {name}' for name in self._named)}.",
             properties={
                 "query": {"type": "string", "minLength": 1},
                 "limit": {

@@ -81,6 +81,7 @@ class ToolSpec:
             The tool makes sure that this has the effect of one call. Other interrupted calls are not repeated.
         seldom: The input fields that only `tool_describe` shows. They are accepted like the others.
         is_deferred: No request defines the tool: a model finds it with `tool_search`.
+        comes_first: A small window has room for its definition before others.
     """
 
     name: str
@@ -98,6 +99,7 @@ class ToolSpec:
     repeatable: bool = False
     seldom: Sequence[str] = ()
     is_deferred: bool = False
+    comes_first: bool = False
 
     @property
     def definition(self) -> ToolDefinition:

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import Any, Final
 
-from satchel.errors import ContextOverflow, ModelRejected
+from satchel.errors import ContextOverflow, ModelError, ModelRejected
 from satchel.messages import Message
 from satchel.models.encoding import encode, parse_object
 from satchel.models.hosted import Delta, new_cache
@@ -39,6 +39,12 @@ _BYTES_PER_TOKEN: Final = 2
 """Of what is dense in tokens, such as tables of numbers; English text has 4. So a window may be twice as large as
 needed, which costs memory. One that is too small cuts the beginning off.
 """
+
+_MOST_BYTES_PER_TOKEN: Final = 4
+"""Of English text. What doesn't fit the largest window even so is refused here, and the conversation is compacted."""
+
+_LEAST_ANSWER_PART: Final = 8
+"""The largest window may have no room for `_ANSWER_TOKENS`: an eighth of it is left at least."""
 
 _PICTURE_TOKENS: Final = 1_600
 """Of the largest picture, as for other providers."""
@@ -94,6 +100,14 @@ class OllamaModel(OpenAIModel):
                 # Both refused: perhaps the model has to be pulled first, so look again next time.
                 self._is_native = None
 
+    async def find_window(self) -> int | None:
+        """See `window_of`. What can't be reached, or has no such model yet, is asked again by the first request."""
+        if self._is_native is None:
+            with suppress(ModelError):
+                self._is_native = await self._look() or None
+                self._cache = new_cache()
+        return self._window if self._is_native else self._settings.context_window
+
     async def _look(self) -> bool:
         """Ask what the model is. Returns whether the endpoint knows Ollama's API and has the model.
 
@@ -147,7 +161,7 @@ class OllamaModel(OpenAIModel):
         tools = encode(tools_to_wire(request.tools)) if request.tools else b""
         limit = request.max_tokens or self._settings.max_tokens
         sent = sum(map(_tokens_in, messages)) + len(tools) // _BYTES_PER_TOKEN
-        num_ctx = self._room_for(sent + max(limit or 0, _ANSWER_TOKENS))
+        num_ctx = self._room_for(sent, max(limit or 0, _ANSWER_TOKENS))
         options: dict[str, Any] = {"num_ctx": num_ctx}
         if limit:
             options["num_predict"] = limit
@@ -162,21 +176,23 @@ class OllamaModel(OpenAIModel):
             parts += [b',"tools":', tools]
         return b"".join((*parts, b"}"))
 
-    def _room_for(self, tokens: int) -> int:
-        """The window in tokens, doubled until they fit; Ollama loads the model anew for another window.
+    def _room_for(self, sent: int, answer: int) -> int:
+        """The window in tokens, doubled until a request and its answer fit, or up to the largest; Ollama loads the
+        model anew for another window.
 
         Raises:
-            ContextOverflow: The model can't read as much.
+            ContextOverflow: The model can't read as much, even if the request is plain English.
         """
         most = self._settings.context_window or self._most
         window = max(min(_loaded.get(self._loads, 0), most), self._window or _WINDOW)
-        while window < tokens:
-            if window >= most:
-                raise ContextOverflow(
-                    f"{self._endpoint.name}: the request and its answer need about {tokens:,} tokens, and the context "
-                    f"window has {most:,}."
-                )
+        while window < min(sent + answer, most):
             window = min(2 * window, most)
+        least = sent * _BYTES_PER_TOKEN // _MOST_BYTES_PER_TOKEN + min(answer, most // _LEAST_ANSWER_PART)
+        if window < least:
+            raise ContextOverflow(
+                f"{self._endpoint.name}: the request and its answer need about {least:,} tokens, and the context "
+                f"window has {most:,}."
+            )
         self._asked_for = window
         return window
 

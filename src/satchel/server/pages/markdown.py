@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import cache
 from itertools import pairwise
@@ -43,6 +43,8 @@ _MATHS_ATTRIBUTES: Final = {
 }  # fmt: skip
 _TASK: Final = re.compile(r"\[([ xX])\]\s+")
 _LINK: Final = re.compile(r"(https?|mailto):", re.IGNORECASE)
+_ADDRESS: Final = re.compile(r"\bhttps?://[^\s<>]*[^\s<>.,:;!?'\"*_)\]}]\)?")
+"""An address among words, without what ends a sentence. linkify-it takes seconds for a long list of addresses."""
 _LANGUAGE: Final = re.compile(r"[\w+#.-]{1,30}")
 _HEADINGS: Final = {"h1": "h3", "h2": "h4", "h3": "h5", "h4": "h6", "h5": "h6", "h6": "h6"}
 """The page itself uses the first two levels."""
@@ -180,6 +182,7 @@ def _parser() -> MarkdownIt:
     for kind in ("footnote_ref", "footnote_open", "footnote_close", "footnote_anchor"):
         parser.add_render_rule(kind, _FOOTNOTES[kind])
     parser.core.ruler.push("ranks", _lower_ranks)
+    parser.core.ruler.push("addresses", _link_addresses)
     parser.core.ruler.push("alignment", _align)
     parser.add_render_rule("fence", _fence)
     parser.add_render_rule("image", _image)
@@ -189,8 +192,38 @@ def _parser() -> MarkdownIt:
 
 
 def _lower_ranks(state: Any) -> None:
+    """Headings below the page's own, none more than one below the heading before it, as readers by ear expect."""
+    rank = 2
     for token in state.tokens:
-        token.tag = _HEADINGS.get(token.tag, token.tag)
+        if token.type == "heading_open":
+            rank = min(int(_HEADINGS[token.tag][1]), rank + 1)
+        if token.tag in _HEADINGS:
+            token.tag = f"h{rank}"
+
+
+def _link_addresses(state: Any) -> None:
+    for token in state.tokens:
+        if token.type == "inline" and "://" in token.content:
+            linked: list[Token] = []
+            depth = 0
+            for child in token.children:
+                depth += child.nesting if child.type.startswith("link_") else 0
+                linked += _with_links(child) if child.type == "text" and not depth else [child]
+            token.children = linked
+
+
+def _with_links(text: Token) -> Iterator[Token]:
+    """A piece of text with its addresses as links."""
+    end = 0
+    for found in _ADDRESS.finditer(text.content):
+        # "(see https://example.org/a)" ends before its parenthesis, ".../a_(b)" after.
+        address = found[0] if "(" in found[0] else found[0].removesuffix(")")
+        yield Token("text", "", 0, content=text.content[end : found.start()])
+        yield Token("link_open", "a", 1, attrs={"href": address})
+        yield Token("text", "", 0, content=address)
+        yield Token("link_close", "a", -1)
+        end = found.start() + len(address)
+    yield Token("text", "", 0, content=text.content[end:])
 
 
 def _align(state: Any) -> None:
@@ -277,10 +310,11 @@ _FOOTNOTES: Final[dict[str, Any]] = {
 
 
 def _image(renderer: RendererHTML, tokens: Sequence[Token], at: int, options: OptionsDict, env: Any) -> str:
-    """A picture as a link to it."""
+    """A picture as a link to it, or its name where there is none to follow."""
     token = tokens[at]
-    words = renderer.renderInlineAsText(token.children, options, env) or "picture"
-    return f'<a href="{escape(token.attrGet("src") or "")}">{escape(words)}</a>'
+    words = escape(renderer.renderInlineAsText(token.children, options, env) or "picture")
+    address = str(token.attrGet("src") or "")
+    return f'<a href="{escape(address)}">{words}</a>' if _LINK.match(address) else str(words)
 
 
 def _table_open(*_: Any) -> str:
