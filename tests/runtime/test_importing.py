@@ -169,7 +169,7 @@ def database(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     if request.param == "files":
         return ""
     server = server_of(tmp_path_factory)
-    return server.url(server.schema_for(tmp_path))
+    return server.copy(tmp_path)
 
 
 @requirement("sessions:imported")

@@ -127,7 +127,7 @@ async def world(
             yield World(tmp_path, database)
     else:
         server = server_of(tmp_path_factory)
-        url = server.url(server.schema_for(tmp_path))
+        url = server.copy(tmp_path)
         async with Database.open(url) as database:
             world = World(tmp_path, database)
             world.url = url
