@@ -30,6 +30,17 @@ def modules() -> list[Path]:
     return sorted(SOURCE.rglob("*.py"))
 
 
+@functools.cache
+def outline(path: Path) -> tuple[str | None, tuple[tuple[str, bool], ...]]:
+    """The docstring of a module, and the names of its functions and classes, each with whether it is a class."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    kinds = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+    found = [
+        (node.name, isinstance(node, ast.ClassDef)) for node in ast.walk(tree) if isinstance(node, kinds)
+    ]
+    return ast.get_docstring(tree), tuple(found)
+
+
 def name_of(path: Path) -> str:
     parts = path.relative_to(SOURCE.parent).with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
@@ -87,7 +98,7 @@ def test_the_layers_hold() -> None:
 def test_every_module_says_in_one_sentence_what_it_is_for() -> None:
     silent = []
     for path in modules():
-        docstring = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
+        docstring, _ = outline(path)
         if not docstring or not docstring.split("\n\n")[0].rstrip().endswith((".", ":")):
             silent.append(str(path.relative_to(ROOT)))
     assert silent == []
@@ -100,12 +111,7 @@ def test_nothing_is_the_second_version_of_another() -> None:
     for path in modules():
         if versioned.match(path.stem):
             found.append(name_of(path))
-        found += [
-            f"{name_of(path)}.{node.name}"
-            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
-            and versioned.match(node.name)
-        ]
+        found += [f"{name_of(path)}.{name}" for name, _ in outline(path)[1] if versioned.match(name)]
     assert found == []
 
 
@@ -174,9 +180,9 @@ def test_every_public_name_can_be_imported() -> None:
 def test_no_two_public_classes_have_one_name() -> None:
     places: dict[str, list[str]] = defaultdict(list)
     for path in modules():
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                places[node.name].append(name_of(path))
+        for name, is_class in outline(path)[1]:
+            if is_class and not name.startswith("_"):
+                places[name].append(name_of(path))
     assert {name: found for name, found in places.items() if len(found) > 1} == {}
 
 
