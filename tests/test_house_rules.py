@@ -59,6 +59,8 @@ def outline(path: Path) -> Outline:
                 found.functions.append(node.name)
             case ast.Attribute() | ast.Call():
                 found.uses.append((node.lineno, ast.unparse(node).split("\n", 1)[0]))
+            case _:
+                pass
     return found
 
 

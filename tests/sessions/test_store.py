@@ -521,6 +521,7 @@ def everything_below(folder: Path) -> bytes:
 
 
 @requirement("sessions:redact:giant")
+@pytest.mark.parametrize("world", [WITH, SERVER], indirect=True)
 async def test_words_of_400_kb_are_redacted_however_they_are_broken_into_lines(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
