@@ -60,7 +60,15 @@ def _compile_once(connection: Connection) -> None:
     connection.execution_options(compiled_cache=_COMPILED)
 
 
-_LONG = ("_kill", "test_attacks", "test_box_attempts", "test_doors", "_states", "_in_chromium")
+_LONG = (
+    "test_two_people",
+    "_kill",
+    "test_attacks",
+    "test_box_attempts",
+    "test_doors",
+    "_states",
+    "_in_chromium",
+)
 """Names of files with tests that take half a minute each on a busy machine."""
 
 
