@@ -44,7 +44,7 @@ sys.dont_write_bytecode = False
 
 # A shared machine makes any deadline a coin toss; what is slow is found by benchmarks. `make test` draws the same
 # examples everywhere, so that a red run can be repeated and a green one means something; `make fuzz` draws new ones.
-settings.register_profile("same", deadline=None, derandomize=True)
+settings.register_profile("same", deadline=None, derandomize=True, max_examples=50)
 settings.register_profile("fuzz", deadline=None, print_blob=True, max_examples=1000)
 settings.load_profile("same")
 
@@ -60,7 +60,15 @@ def _compile_once(connection: Connection) -> None:
     connection.execution_options(compiled_cache=_COMPILED)
 
 
-_LONG = ("_kill", "test_attacks", "test_box_attempts", "test_doors", "_states", "_in_chromium")
+_LONG = (
+    "test_two_people",
+    "_kill",
+    "test_attacks",
+    "test_box_attempts",
+    "test_doors",
+    "_states",
+    "_in_chromium",
+)
 """Names of files with tests that take half a minute each on a busy machine."""
 
 

@@ -9,7 +9,6 @@ import gc
 import json
 import os
 import signal
-import subprocess
 import sys
 import tempfile
 import threading
@@ -22,7 +21,7 @@ from typing import Any, Self
 
 import anyio
 
-from tests.forking import import_rooms
+from tests.forking import Program, import_rooms
 
 __all__ = ["Killing", "Line", "serve", "tell"]
 
@@ -80,14 +79,7 @@ class Killing:
     def __init__(self, module: str) -> None:
         """Start it."""
         self.killed = 0
-        self._server = subprocess.Popen(
-            [sys.executable, "-m", module],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            bufsize=1,
-            cwd=Path(__file__).parents[1],
-        )
+        self._server = Program("-c", f"import runpy; runpy.run_module({module!r}, run_name='__main__')")
 
     def __enter__(self) -> Self:
         """Itself."""
@@ -95,11 +87,7 @@ class Killing:
 
     def __exit__(self, *_: object) -> None:
         """End it."""
-        assert self._server.stdin is not None
-        assert self._server.stdout is not None
-        self._server.stdin.close()
-        self._server.wait()
-        self._server.stdout.close()
+        self._server.__exit__()
 
     def rounds(self, kills: int, met: Callable[[], bool] = lambda: True) -> Iterator[int]:
         """The numbers of rounds, from 0, until so many processes were killed in the middle, and what is looked for was
@@ -121,9 +109,8 @@ class Killing:
         Returns:
             All that it told; what it told last may have come after the decision to kill it.
         """
-        assert self._server.stdin is not None
-        assert self._server.stdout is not None
         self._server.stdin.write(json.dumps(arguments) + "\n")
+        self._server.stdin.flush()
         lines: list[Line] = []
         pid = 0
         for text in self._server.stdout:

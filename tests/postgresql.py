@@ -11,12 +11,16 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 
 import psycopg
 import pytest
+from psycopg.errors import DuplicateDatabase
+
+from satchel.storage.postgresql import _OWN_STATEMENTS, NEWEST
+from satchel.storage.schema import newest_statements
 
 __all__ = ["Server", "is_installed", "server_of"]
 
@@ -53,6 +57,16 @@ class Server:
         with psycopg.connect(self._url, autocommit=True) as connection:
             connection.execute(f'CREATE DATABASE "{name}"'.encode())
         return self._url.replace("/postgres?", f"/{name}?")
+
+    def copy(self, path: Path | str, *, role: str = "satchel") -> str:
+        """Where a database of a test's own is that stands for a file; it is made, with the newest tables, if it isn't
+        there. To copy one takes an eighth of the CPU that it takes to make the tables.
+        """
+        name = self.schema_for(path)
+        with psycopg.connect(self._url, autocommit=True) as connection, suppress(DuplicateDatabase):
+            how = "STRATEGY file_copy" if connection.info.server_version >= 150_000 else ""
+            connection.execute(f'CREATE DATABASE "{name}" TEMPLATE newest_{role} OWNER {role} {how}'.encode())
+        return self._url.replace("satchel@", f"{role}@").replace("/postgres?", f"/{name}?")
 
     def schema_for(self, path: Path | str) -> str:
         """The schema that stands for a file in a test."""
@@ -153,5 +167,16 @@ def _start(programs: Path, run: int) -> Path:
         except psycopg.OperationalError:
             time.sleep(0.1)  # until its socket is there
         else:
+            _make_templates(Server(folder))
             return folder
     pytest.fail((folder / "log").read_text())
+
+
+def _make_templates(server: Server) -> None:
+    for role in ("satchel", "ordinary"):
+        with psycopg.connect(server.database(f"newest_{role}"), autocommit=True) as connection:
+            connection.execute(f"ALTER DATABASE newest_{role} OWNER TO {role}".encode())
+            connection.execute(f"GRANT CREATE ON SCHEMA public TO {role}".encode())
+            connection.execute(f"SET ROLE {role}".encode())
+            for statement in (*_OWN_STATEMENTS, *newest_statements(NEWEST)):
+                connection.execute(statement.encode())

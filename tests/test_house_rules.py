@@ -11,6 +11,7 @@ import sys
 import tomllib
 from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 
@@ -26,8 +27,41 @@ SOURCE = ROOT / "src" / "satchel"
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 
 
+@dataclass
+class Outline:
+    """What the rules read of a module.
+
+    Attributes:
+        classes: Their names, and those of its functions in `functions`.
+        uses: Its attributes and calls: their lines and their source.
+    """
+
+    docstring: str | None
+    classes: list[str] = field(default_factory=list)
+    functions: list[str] = field(default_factory=list)
+    uses: list[tuple[int, str]] = field(default_factory=list)
+
+
 def modules() -> list[Path]:
     return sorted(SOURCE.rglob("*.py"))
+
+
+@functools.cache
+def outline(path: Path) -> Outline:
+    """A module is parsed once for all of these tests, and its tree, which is large, not kept."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    found = Outline(ast.get_docstring(tree))
+    for node in ast.walk(tree):
+        match node:
+            case ast.ClassDef():
+                found.classes.append(node.name)
+            case ast.FunctionDef() | ast.AsyncFunctionDef():
+                found.functions.append(node.name)
+            case ast.Attribute() | ast.Call():
+                found.uses.append((node.lineno, ast.unparse(node).split("\n", 1)[0]))
+            case _:
+                pass
+    return found
 
 
 def name_of(path: Path) -> str:
@@ -87,7 +121,7 @@ def test_the_layers_hold() -> None:
 def test_every_module_says_in_one_sentence_what_it_is_for() -> None:
     silent = []
     for path in modules():
-        docstring = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
+        docstring = outline(path).docstring
         if not docstring or not docstring.split("\n\n")[0].rstrip().endswith((".", ":")):
             silent.append(str(path.relative_to(ROOT)))
     assert silent == []
@@ -101,10 +135,9 @@ def test_nothing_is_the_second_version_of_another() -> None:
         if versioned.match(path.stem):
             found.append(name_of(path))
         found += [
-            f"{name_of(path)}.{node.name}"
-            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
-            and versioned.match(node.name)
+            f"{name_of(path)}.{name}"
+            for name in (*outline(path).classes, *outline(path).functions)
+            if versioned.match(name)
         ]
     assert found == []
 
@@ -174,9 +207,9 @@ def test_every_public_name_can_be_imported() -> None:
 def test_no_two_public_classes_have_one_name() -> None:
     places: dict[str, list[str]] = defaultdict(list)
     for path in modules():
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                places[node.name].append(name_of(path))
+        for name in outline(path).classes:
+            if not name.startswith("_"):
+                places[name].append(name_of(path))
     assert {name: found for name, found in places.items() if len(found) > 1} == {}
 
 
@@ -200,16 +233,6 @@ EXCEPTIONS = {
 }
 
 
-@functools.cache
-def uses(path: Path) -> list[tuple[int, str]]:
-    """The names and calls of a module: their lines and their source."""
-    return [
-        (node.lineno, ast.unparse(node).split("\n", 1)[0])
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, ast.Attribute | ast.Call)
-    ]
-
-
 @requirement("house:doors")
 @pytest.mark.parametrize("door", DOORS)
 def test_each_dangerous_thing_has_one_door(door: str) -> None:
@@ -220,7 +243,9 @@ def test_each_dangerous_thing_has_one_door(door: str) -> None:
         if room in rooms or path.relative_to(SOURCE).as_posix() in EXCEPTIONS.get(door, set()):
             continue
         opened += [
-            f"{path.relative_to(ROOT)}:{line}" for line, source in uses(path) if re.search(pattern, source)
+            f"{path.relative_to(ROOT)}:{line}"
+            for line, source in outline(path).uses
+            if re.search(pattern, source)
         ]
     assert sorted(set(opened)) == []
 

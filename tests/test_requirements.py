@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections import Counter
+from functools import cache
 from pathlib import Path
 
 from tests.requirements import LATER, OPEN_ISSUES, REQUIREMENTS, requirement
@@ -13,6 +14,7 @@ WITHOUT_AN_ISSUE = {"promise:postgres:same-code", "storage:postgres:vectors"}
 """What is promised and no issue brings yet. Nothing else may be marked LATER."""
 
 
+@cache
 def claimed_ids() -> dict[str, list[str]]:
     """Every id that a test carries, with the tests that do; read from the source, not the collection."""
     claimed: dict[str, list[str]] = {}

@@ -204,7 +204,7 @@ def test_no_row_of_somebody_else_counts_at_two_servers(
     tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     server = server_of(tmp_path_factory)
-    url = server.url(server.schema_for(tmp_path))
+    url = server.copy(tmp_path)
     here, there, won = tmp_path / "here", tmp_path / "there", []
     here.mkdir()
     (there / "home").mkdir(parents=True, mode=0o700)

@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -352,6 +353,7 @@ def test_a_command_that_is_terminated_ends_its_tool(tmp_path: Path, tools: Path,
     while len(processes_that_say(word)) < 2:
         assert SystemClock().monotonic_s() < deadline
         assert process.poll() is None
+        time.sleep(0.02)  # and takes no processor from what it waits for
     process.send_signal(number)
     assert process.wait(280) == 130
     assert processes_that_say(word) == []
@@ -376,6 +378,7 @@ def test_a_command_that_a_script_started_in_the_background_is_terminated(tmp_pat
     while not processes_that_say(word):
         assert SystemClock().monotonic_s() < deadline
         assert process.poll() is None
+        time.sleep(0.02)  # and takes no processor from what it waits for
     process.send_signal(signal.SIGINT)
     process.send_signal(signal.SIGTERM)
     assert process.wait(280) == 130

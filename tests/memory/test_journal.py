@@ -178,7 +178,7 @@ STEPS = st.lists(
 
 
 @requirement("promise:durable:journal", "promise:forget:stays-forgotten")
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(before=STEPS, after=STEPS, is_missing=st.booleans())
 @example(before=[("add", 0)], after=[*[("add", 0)] * 3, ("edit", 3), ("forget", 3)], is_missing=False)
 def test_whatever_was_done_is_there_after_the_loss(

@@ -5,14 +5,16 @@ of every size.
 from __future__ import annotations
 
 import json
+from collections import OrderedDict
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
 from satchel.memory import Episode, Memory
 from satchel.memory.find.embedding import Fill
+from satchel.models.embedding import MiniLmEmbedder
 from tests.requirements import requirement
 
 pytestmark = pytest.mark.anyio
@@ -24,6 +26,27 @@ ALLERGY = "My sister Mara is allergic to shellfish."
 def read(name: str) -> dict[str, Any]:
     found: dict[str, Any] = json.loads((DATA / f"own_{name}.json").read_text(encoding="utf-8"))
     return found
+
+
+class Remembering(MiniLmEmbedder):
+    """The default embedder, which keeps what these tests have it embed: they share their texts, and a vector depends on
+    nothing but its text.
+    """
+
+    known: ClassVar[OrderedDict[str, Any]] = OrderedDict()
+
+    def __init__(self, *given: Any, **options: Any) -> None:
+        super().__init__(*given, **options)
+        self._recent = self.known
+
+    def _unload(self) -> None:
+        self._model = self._tokenizer = None
+
+
+@pytest.fixture(autouse=True)
+def embedded_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("satchel.models.embedding.minilm._RECENT_TEXTS", 10_000)
+    monkeypatch.setattr("satchel.models.embedding.opening.MiniLmEmbedder", Remembering)
 
 
 async def store(memory: Memory, entries: list[dict[str, Any]]) -> dict[str, str]:

@@ -96,7 +96,7 @@ async def walk(path: Path, script: list[tuple[object, ...]]) -> None:
 
 
 @requirement("promise:forget:stays-forgotten")
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(steps)
 def test_whatever_is_done_the_store_holds_what_was_acknowledged_and_not_forgotten(
     script: list[tuple[object, ...]],

@@ -105,7 +105,7 @@ async def digest(where: Path | str) -> str:
 async def test_every_row_moves_there_and_back_and_nothing_stays_behind(
     server: Server, tmp_path: Path
 ) -> None:
-    home, url = tmp_path / "home", server.url(server.schema_for(tmp_path))
+    home, url = tmp_path / "home", server.copy(tmp_path)
     await remember(home)
     before, files = await digest(home / "satchel.db"), logs(home)
     moved = await migrate(settings_of(home), url)
@@ -146,7 +146,7 @@ async def test_every_row_moves_there_and_back_and_nothing_stays_behind(
 
 @requirement("storage:postgres:moving", "storage:postgres:one-home")
 async def test_other_memories_are_neither_overwritten_nor_taken(server: Server, tmp_path: Path) -> None:
-    url = server.url(server.schema_for(tmp_path))
+    url = server.copy(tmp_path)
     for name in ("one", "other"):
         await remember(tmp_path / name)
     await migrate(settings_of(tmp_path / "one"), url)
@@ -166,7 +166,7 @@ async def test_other_memories_are_neither_overwritten_nor_taken(server: Server, 
 async def test_a_move_back_that_is_killed_goes_on_and_numbers_are_not_given_twice(
     server: Server, tmp_path: Path
 ) -> None:
-    home, url = tmp_path / "home", server.url(server.schema_for(tmp_path))
+    home, url = tmp_path / "home", server.copy(tmp_path)
     await remember(home)
     files = logs(home)
     await migrate(settings_of(home), url)
@@ -192,7 +192,7 @@ async def test_a_move_back_that_is_killed_goes_on_and_numbers_are_not_given_twic
 async def test_a_home_in_use_is_not_moved_and_the_server_that_uses_it_is_named(
     server: Server, tmp_path: Path
 ) -> None:
-    home, url = tmp_path / "home", server.url(server.schema_for(tmp_path))
+    home, url = tmp_path / "home", server.copy(tmp_path)
     await remember(home)
     code = "import sqlite3, sys; c = sqlite3.connect(sys.argv[1]); c.execute('SELECT 1 FROM memories'); print(1, flush=1); input()"
     command = [sys.executable, "-c", code, str(home / "satchel.db")]
@@ -213,7 +213,7 @@ async def test_a_home_in_use_is_not_moved_and_the_server_that_uses_it_is_named(
 async def test_the_process_that_does_memorys_work_is_ended_for_a_move_and_tab_completes_afterwards(
     server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    home, url = tmp_path / "home", server.url(server.schema_for(tmp_path))
+    home, url = tmp_path / "home", server.copy(tmp_path)
     await remember(home)
     environ = {"SATCHEL_HOME": str(home), "SATCHEL_MEMORY_EMBEDDER": "none", "SATCHEL_MODEL": "none:none"}
     command = [sys.executable, "-m", "satchel", "memory", "work"]
@@ -248,7 +248,7 @@ anyio.run(moving.migrate, settings_of(Path(sys.argv[1])), sys.argv[2])
     "moment", ["copy_rows", "digest_rows", "set_value", "clear_rows", "take_in", "scrub"]
 )
 async def test_a_move_that_is_killed_goes_on(server: Server, tmp_path: Path, moment: str) -> None:
-    home, url = tmp_path / "home", server.url(server.schema_for(tmp_path))
+    home, url = tmp_path / "home", server.copy(tmp_path)
     await remember(home)
     before = await digest(home / "satchel.db")
     killed = run_python(_KILLED, home, url, moment)
@@ -266,7 +266,7 @@ async def test_a_move_that_is_killed_goes_on(server: Server, tmp_path: Path, mom
 async def test_a_conversation_that_goes_on_while_it_moves_back_stays_on_the_server(
     server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    home, url = tmp_path / "home", server.url(server.schema_for(tmp_path))
+    home, url = tmp_path / "home", server.copy(tmp_path)
     await remember(home)
     await migrate(settings_of(home), url)
 
@@ -331,7 +331,7 @@ async def made(home: Path) -> list[object]:
 async def test_capabilities_and_builds_move_there_and_back_and_are_in_backups(
     server: Server, tmp_path: Path
 ) -> None:
-    home, url = tmp_path / "home", server.url(server.schema_for(tmp_path), role="ordinary")
+    home, url = tmp_path / "home", server.copy(tmp_path, role="ordinary")
     await remember(home)
     await make(home)
     before = await made(home)
@@ -356,7 +356,7 @@ async def test_capabilities_and_builds_move_there_and_back_and_are_in_backups(
 
 @requirement("storage:postgres:moving", "storage:postgres:capabilities")
 async def test_text_that_only_a_file_takes_holds_up_no_capability(server: Server, tmp_path: Path) -> None:
-    home, url = tmp_path / "home", server.url(server.schema_for(tmp_path), role="ordinary")
+    home, url = tmp_path / "home", server.copy(tmp_path, role="ordinary")
     await make(home)
     with closing(sqlite3.connect(home / "satchel.db")) as file, file:  # as the version before stored it
         file.execute("UPDATE capability_runs SET error = 'x' || char(0)")
@@ -386,7 +386,7 @@ async def test_text_that_only_a_file_takes_holds_up_no_capability(server: Server
 
 @requirement("storage:postgres:backup")
 async def test_a_backup_holds_what_is_on_the_server(server: Server, tmp_path: Path) -> None:
-    home, url = tmp_path / "home", server.url(server.schema_for(tmp_path))
+    home, url = tmp_path / "home", server.copy(tmp_path)
     await remember(home)
     files = logs(home)
     await migrate(settings_of(home), url)
@@ -415,7 +415,7 @@ async def test_a_backup_holds_what_is_on_the_server(server: Server, tmp_path: Pa
 async def test_files_that_are_on_the_machine_alone_are_in_backups_and_move_back(
     server: Server, tmp_path: Path
 ) -> None:
-    home, url = tmp_path / "home", server.url(server.schema_for(tmp_path))
+    home, url = tmp_path / "home", server.copy(tmp_path)
     await remember(home)
     await migrate(settings_of(home), url)
 
@@ -443,7 +443,7 @@ async def test_files_that_are_on_the_machine_alone_are_in_backups_and_move_back(
 async def test_no_setting_leaves_memories_behind_and_a_server_that_is_gone_keeps_nobody(
     server: Server, tmp_path: Path
 ) -> None:
-    home, url = tmp_path / "home", server.url(server.schema_for(tmp_path))
+    home, url = tmp_path / "home", server.copy(tmp_path)
 
     def set_to(where: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(

@@ -69,7 +69,7 @@ async def door(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr("satchel.storage.postgresql._SAYS_S", -1.0)
     monkeypatch.setattr("satchel.storage.postgresql._PATIENCE_S", 1e9)
     with tempfile.TemporaryDirectory() as folder:
-        door = Door(server.url(server.schema_for(tmp_path)), server, folder)
+        door = Door(server.copy(tmp_path), server, folder)
         await door.open()
         yield door
         await door.shut()

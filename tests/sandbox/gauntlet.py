@@ -190,7 +190,7 @@ async def as_capability(sandbox: BaseBackend, attack: Attack, victims: Victims) 
     code_dir = victims.folder / "capabilities" / "own" / "-".join(attack.name.split("/"))
     code_dir.mkdir(parents=True, exist_ok=True)
     (code_dir / "main.py").write_text(attack.code)
-    limits = replace(LIMITS, wall_s=2) if attack.status == "timeout" else LIMITS
+    limits = replace(LIMITS, wall_s=1) if attack.status == "timeout" else LIMITS
     result = await sandbox.run(
         RunSpec(entry=PythonEntry(code_dir=code_dir, args=victims.args()), layer=victims.layer, limits=limits)
     )
@@ -229,7 +229,7 @@ async def as_command(sandbox: BaseBackend, attack: Attack, victims: Victims) -> 
             cwd=workspace,
             environ=environ,
             stdin=program.encode(),
-            timeout_s=2 if attack.status == "timeout" else 20,
+            timeout_s=1 if attack.status == "timeout" else 20,
             box=box,
         )
     said = result.stdout.text.rpartition("said:")[2].strip()

@@ -44,7 +44,7 @@ def begun(at: httpx2.Client) -> str:
 def test_always_holds_at_every_machine_and_nowhere_once_it_is_withdrawn(
     server: Server, tmp_path: Path
 ) -> None:
-    url = server.url(server.schema_for(tmp_path))
+    url = server.copy(tmp_path)
     with machines(url, tmp_path) as (near, client, other, _):
         there = begun(other)
         assert not runs(other, there)
@@ -71,7 +71,7 @@ def test_always_holds_at_every_machine_and_nowhere_once_it_is_withdrawn(
 async def test_a_process_that_starts_while_another_one_writes_a_rule_has_it(
     server: Server, tmp_path: Path
 ) -> None:
-    url = server.url(server.schema_for(tmp_path))
+    url = server.copy(tmp_path)
     starting = settings_in(tmp_path, database=url)
     rule = PermissionRule(action="deny", tool="bash(rm *)")
     async with opened(tmp_path, database=url) as other:
@@ -103,7 +103,7 @@ async def test_a_look_that_is_cancelled_leaves_the_change_to_the_next_one(tmp_pa
 def test_who_only_writes_to_the_database_allows_nothing_and_lifts_no_ban(
     server: Server, tmp_path: Path
 ) -> None:
-    url = server.url(server.schema_for(tmp_path))
+    url = server.copy(tmp_path)
     with (
         machines(url, tmp_path) as (near, client, other, _),
         psycopg.connect(url, autocommit=True) as thief,
@@ -145,7 +145,7 @@ def test_who_only_writes_to_the_database_allows_nothing_and_lifts_no_ban(
 def test_a_tool_that_was_approved_at_one_machine_is_offered_at_the_others(
     server: Server, tmp_path: Path
 ) -> None:
-    url = server.url(server.schema_for(tmp_path))
+    url = server.copy(tmp_path)
     schema = '{"name": "%s", "description": "%s", "input_schema": {"type": "object"}}'
 
     def install(at: str, says: str) -> None:
@@ -172,7 +172,7 @@ def test_a_tool_that_was_approved_at_one_machine_is_offered_at_the_others(
 def test_a_machine_that_moves_the_home_back_to_files_takes_along_what_was_agreed_to_elsewhere(
     server: Server, tmp_path: Path
 ) -> None:
-    url = server.url(server.schema_for(tmp_path))
+    url = server.copy(tmp_path)
     with machines(url, tmp_path) as (near, *_):
         rule = PermissionRule(action="deny", tool="bash(rm *)")
     with serving(tmp_path / "here", database=url) as near:

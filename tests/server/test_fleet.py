@@ -37,7 +37,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Server:
 
 @requirement("storage:postgres:servers")
 def test_a_conversation_goes_on_at_whichever_server_is_asked(server: Server, tmp_path: Path) -> None:
-    url = server.url(server.schema_for(tmp_path))
+    url = server.copy(tmp_path)
     here, there = tmp_path / "here", tmp_path / "there"
     here.mkdir()
     (there / "home").mkdir(parents=True, mode=0o700)
@@ -75,7 +75,7 @@ def test_a_conversation_goes_on_at_whichever_server_is_asked(server: Server, tmp
 @contextmanager
 def two_servers(server: Server, tmp_path: Path) -> Iterator[tuple[httpx2.Client, httpx2.Client]]:
     """Clients of a server in this process, and of another one with the same key, token and database."""
-    url = server.url(server.schema_for(tmp_path))
+    url = server.copy(tmp_path)
     here, there = tmp_path / "here", tmp_path / "there"
     here.mkdir()
     (there / "home").mkdir(parents=True, mode=0o700)
@@ -301,7 +301,7 @@ SELECT session_id, {}, last_seq, at, content FROM stolen
 
 @requirement("storage:postgres:servers")
 def test_who_copies_rows_has_no_request_carried_out_again(server: Server, tmp_path: Path) -> None:
-    url = server.url(server.schema_for(tmp_path))
+    url = server.copy(tmp_path)
     with (
         two_servers(server, tmp_path) as (client, other),
         psycopg.connect(url, autocommit=True) as thief,
@@ -409,7 +409,7 @@ def test_a_browser_is_logged_in_and_out_at_all_servers(server: Server, tmp_path:
 async def test_a_conversation_that_is_long_in_closing_keeps_no_other_from_being_handed_over(
     server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    url = server.url(server.schema_for(tmp_path))
+    url = server.copy(tmp_path)
     reached, hand_over = threading.Event(), Satchel.hand_over
     with world.serving(tmp_path, database=url) as near, near.client() as client:
         slow, other = (chat(client, "The heron")[-1].data["sessionId"] for _ in range(2))

@@ -42,7 +42,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Server:
 
 @pytest.fixture
 def url(server: Server, tmp_path: Path) -> str:
-    return server.url(server.schema_for(tmp_path), role="ordinary")
+    return server.copy(tmp_path, role="ordinary")
 
 
 @pytest.fixture

@@ -26,6 +26,8 @@ MARK = "marzipan"
 """In all that ann has said; bob never says it."""
 KINDS = ("memory", "document", "attached", "said", "asked", "answered", "project", "capability", "page")
 RESTART = "/settings/restart"
+OF_NOTHING = {"/setup", "/doctor", "/doctor/memories/repair"}
+"""Pages that look at other programs, or at all memories, and take no id: they are asked once, since each takes half a second."""
 NUMBERS = {"number", "version", "turn", "place", "call"}
 _PAGES = Path(satchel.server.pages.__file__).parent
 FIELDS = sorted(
@@ -97,7 +99,7 @@ class Walk:
         names = re.findall(r"\{(\w+)", path)
         # A conversation of one's own helps where more than its id is named.
         takes_more = path.startswith(("/api/sessions/{", "/chat/{")) and (len(names) > 1 or method != "GET")
-        for id in self.ids:
+        for id in self.ids[:1] if path in OF_NOTHING else self.ids:
             sent = self.sent(method, about, id)
             for place in dict.fromkeys((id, self.own if takes_more else id)):
                 at = path

@@ -38,12 +38,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Server:
 
 @pytest.fixture
 def url(server: Server, tmp_path: Path) -> str:
-    return server.url(server.schema_for(tmp_path))
-
-
-@pytest.fixture
-def alone(server: Server, tmp_path: Path) -> str:
-    return server.database(server.schema_for(tmp_path))
+    return server.copy(tmp_path)
 
 
 @asynccontextmanager
@@ -319,10 +314,10 @@ async def test_a_batch_whose_acknowledgement_was_lost_is_taken_back_by_the_next(
 
 @requirement("storage:postgres:conversations")
 async def test_a_writer_is_told_what_another_machine_has_forgotten_and_the_server_has_none_of_it(
-    server: Server, alone: str, tmp_path: Path
+    server: Server, url: str, tmp_path: Path
 ) -> None:
     secret = "The vault opens with zaunkoenig"
-    async with machine(alone, tmp_path / "a") as a, machine(alone, tmp_path / "b") as b:
+    async with machine(url, tmp_path / "a") as a, machine(url, tmp_path / "b") as b:
         async with await a.create("/w", session_id="s1") as journal:
             await journal.append([started("s1", "/w"), *exchange(secret, "Noted.")])
             assert len(await b.search("vault")) == 1
@@ -664,10 +659,10 @@ async def test_a_batch_that_is_not_stored_stores_no_file_and_what_is_for_undo_ou
 
 @requirement("storage:postgres:files")
 async def test_forgetting_reaches_the_files_of_every_machine(
-    server: Server, alone: str, tmp_path: Path
+    server: Server, url: str, tmp_path: Path
 ) -> None:
     secret = "the vault opens with rohrsaenger"
-    async with machine(alone, tmp_path / "a") as a, machine(alone, tmp_path / "b") as b:
+    async with machine(url, tmp_path / "a") as a, machine(url, tmp_path / "b") as b:
         async with await a.create("/w", session_id="s1") as journal:
             spill = journal.spill_dir / "c1.txt"
             (journal.spill_dir / "attached").mkdir(parents=True)
@@ -687,7 +682,7 @@ async def test_forgetting_reaches_the_files_of_every_machine(
             assert not (journal.spill_dir / "attached" / "00-a.txt").exists()
         assert await b.search("vault") == []
         await (await a.open("s1")).aclose()
-        async with Database.open(alone) as database:
+        async with Database.open(url) as database:
             assert await database.scrub()
         assert not server.has("rohrsaenger")
 

@@ -127,7 +127,7 @@ async def world(
             yield World(tmp_path, database)
     else:
         server = server_of(tmp_path_factory)
-        url = server.url(server.schema_for(tmp_path))
+        url = server.copy(tmp_path)
         async with Database.open(url) as database:
             world = World(tmp_path, database)
             world.url = url
@@ -521,6 +521,7 @@ def everything_below(folder: Path) -> bytes:
 
 
 @requirement("sessions:redact:giant")
+@pytest.mark.parametrize("world", [WITH, SERVER], indirect=True)
 async def test_words_of_400_kb_are_redacted_however_they_are_broken_into_lines(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -34,12 +34,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Server:
 
 @pytest.fixture
 def url(server: Server, tmp_path: Path) -> str:
-    return server.url(server.schema_for(tmp_path))
-
-
-@pytest.fixture
-def alone(server: Server, tmp_path: Path) -> str:
-    return server.database(server.schema_for(tmp_path))
+    return server.copy(tmp_path)
 
 
 def ask(url: str, query: str) -> list[tuple[object, ...]]:
@@ -145,7 +140,7 @@ async def test_a_server_that_went_away_is_found_again_and_nothing_is_stored_twic
 
 
 @requirement("storage:postgres:errors")
-async def test_what_cannot_be_used_is_refused_without_its_password(server: Server, url: str) -> None:
+async def test_what_cannot_be_used_is_refused_without_its_password(server: Server) -> None:
     async def refused(where: str) -> str:
         with pytest.raises(StorageError) as raised:
             async with Database.open(where):
@@ -157,6 +152,7 @@ async def test_what_cannot_be_used_is_refused_without_its_password(server: Serve
             raise AssertionError
     assert "hunter2" not in await refused(f"postgresql://a:hunter2@/nowhere?host={server.folder}")
     assert "can't be reached" in await refused("postgresql://a@127.0.0.1:1/b")
+    url = server.url("theirs")
     ask(url, "CREATE TABLE memories (theirs text)")
     assert "'memories' of another program" in await refused(url)
     assert ask(url, "SELECT count(*) FROM memories") == [(0,)]
@@ -248,8 +244,8 @@ async def test_the_memory_of_one_home_is_not_opened_by_another(url: str, tmp_pat
 
 
 @requirement("storage:postgres:forget")
-async def test_forgotten_words_are_in_no_file_of_the_server_but_its_log(server: Server, alone: str) -> None:
-    async with Memory.open(alone, embedder="none") as memory:
+async def test_forgotten_words_are_in_no_file_of_the_server_but_its_log(server: Server, url: str) -> None:
+    async with Memory.open(url, embedder="none") as memory:
         id = await memory.add("The zwergkraken lives in the cellar.", tags=["quastenflosser"])
         for number in range(50):
             await memory.add(f"Boat {number} is in the harbour.")
@@ -272,13 +268,13 @@ async def test_forgotten_words_are_in_no_file_of_the_server_but_its_log(server: 
     ],
 )
 async def test_a_transaction_that_still_sees_the_words_is_told_and_the_scrub_is_made_later(
-    server: Server, alone: str, case: str, begins: Sequence[str], monkeypatch: pytest.MonkeyPatch
+    server: Server, url: str, case: str, begins: Sequence[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("satchel.storage.postgresql._SCRUB_WAIT_S", 0.2)
     word = f"zwergpudel{case}"  # another case may run on this server at the same time
     # A transaction in another database of the server is older than what is deleted here, too.
-    beside = server.url("public") if case == "elsewhere" else alone
-    async with Memory.open(alone, embedder="none") as memory:
+    beside = server.url("public") if case == "elsewhere" else url
+    async with Memory.open(url, embedder="none") as memory:
         id = await memory.add(f"The {word} lives in the cellar.")
         with psycopg.connect(beside) as reader:
             for begin in begins:
@@ -288,6 +284,6 @@ async def test_a_transaction_that_still_sees_the_words_is_told_and_the_scrub_is_
             assert "started again" in warning
         assert server.has(word)
     monkeypatch.undo()
-    async with Memory.open(alone, embedder="none") as memory:
+    async with Memory.open(url, embedder="none") as memory:
         assert not memory._space.backend.is_scrub_due
         assert not server.has(word)
