@@ -966,6 +966,22 @@ async def test_what_was_spent_on_a_day_is_known_while_sessions_go_on_here_and_el
     assert await world.store.spent_on(day) == 2.0
 
 
+@requirement("sessions:titles:forgotten")
+async def test_a_title_that_a_model_made_goes_with_the_words_even_if_it_stands_before_them(
+    world: World,
+) -> None:
+    """As in the log of an imported conversation."""
+    titled = SessionTitled(title="Tangerine", by="model")
+    path = await world.session("s1", titled, *exchange("Anna is citrus.", "I see."))
+    await world.session("s2", titled, *exchange("Bob is citrus.", "I see."))
+    other = world.another()
+    assert [info.title for info in await other.list()] == ["Tangerine", "Tangerine"]
+    await world.store.redact([Words(text="Anna is citrus.", session="s1", turn=1)])
+    assert b"Tangerine" not in world.log(path)
+    for store in (world.store, other):
+        assert [info.title for info in await store.list()] == ["Tangerine", "[forgotten]"]
+
+
 @requirement("loop:budget:day")
 async def test_a_budget_reads_the_logs_that_were_written_on_its_day_and_no_other_before_there_is_an_index(
     world: World, monkeypatch: pytest.MonkeyPatch
