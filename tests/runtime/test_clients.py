@@ -628,11 +628,18 @@ async def test_a_message_waits_for_a_compaction(tmp_path: Path) -> None:
 async def test_a_message_that_waits_is_sent_although_the_log_could_not_be_read_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hold = anyio.Event()
-    async with opened(tmp_path, ScriptedModel([Reply(text="One.", before=hold.wait), "Two."])) as satchel:
+    reached, hold = anyio.Event(), anyio.Event()
+
+    async def held() -> None:
+        reached.set()
+        await hold.wait()
+
+    async with opened(tmp_path, ScriptedModel([Reply(text="One.", before=held), "Two."])) as satchel:
         session = await satchel.session()
         await session.start("The red kite.")
         waiting = await session.start("And me?")
+        with anyio.fail_after(60):
+            await reached.wait()
         load = satchel.sessions.load
 
         async def fails_once(*_: object, **__: object) -> None:
