@@ -439,8 +439,9 @@ class Conversation:
             if isinstance(block, ToolResultBlock) and any(id in block.content for id in ids)
         )
 
-    def rewrite(self, clean_words: Callable[[str], str], gone: Collection[str] = ()) -> None:
-        """Replace words in everything that a model was and will be shown, because they were forgotten.
+    def rewrite(self, clean_words: Callable[[str], str], gone: Collection[str] = ()) -> bool:
+        """Replace words in everything that a model was and will be shown, because they were forgotten. Returns whether
+        there were any in the messages.
 
         Args:
             clean_words: Gives a text without them.
@@ -474,7 +475,7 @@ class Conversation:
             )
             return replace(event, text=clean(event.text), memories=memories)
 
-        self._messages = [rewritten(message) for message in self._messages]
+        before, self._messages = self._messages, [rewritten(message) for message in self._messages]
         pending = (_rewritten(call) for call in self._pending.values())
         self._pending = {call.id: call for call in pending if isinstance(call, ToolUseBlock)}
         results = (_rewritten(result) for result in self._results.values())
@@ -499,6 +500,7 @@ class Conversation:
             if self.turn.final is not None:
                 self.turn.final = replace(self.turn.final, text=clean(self.turn.final.text))
         self.size = sum(map(size_of_message, self._messages))
+        return before != self._messages
 
     def _say(self, blocks: tuple[Block, ...]) -> None:
         """Add to what the user's side says now: to the same message, and after results that are still due."""

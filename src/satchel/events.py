@@ -264,7 +264,8 @@ class QuestionAnswered(Durable):
         consents: The answer to a permission question, one entry a call, in the order asked.
         text: The answer to a tool's question; None where the user declined.
         by: The client that answered, as it named itself; "" where the question was withdrawn because its turn ended.
-        seal: The proof that somebody with the home's key gave these consents to these calls.
+        seal: The proof that somebody with the home's key gave these consents to these calls, in this turn
+            of this session.
     """
 
     type: ClassVar = "question_answered"

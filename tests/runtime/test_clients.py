@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import re
 import shutil
 import sqlite3
 import weakref
@@ -17,6 +18,7 @@ import pytest
 from satchel.clock import ManualClock
 from satchel.errors import LineFull, NotFound, StorageError, UsageError
 from satchel.events import (
+    Action,
     AskUser,
     CallConsent,
     Event,
@@ -436,6 +438,42 @@ async def test_who_can_write_to_a_log_permits_no_call(tmp_path: Path, forged: st
         assert [call.input for call in again.calls] == [{"command": command}]
 
 
+@requirement("questions:sealed")
+async def test_a_consent_of_one_turn_permits_nothing_in_another(tmp_path: Path) -> None:
+    call = Call(name="bash", input={"command": "echo hi >> made.txt"}, id="c1")
+    model = ScriptedModel([Reply(calls=[call]), "It is written.", Reply(calls=[call])])
+    async with opened(tmp_path, model) as satchel:
+        session = await satchel.session(interactive=True)
+        with anyio.fail_after(120):
+            running = await session.start("Write it.")
+            question = await question_of(session)
+            await session.answer(question.id, consent="once")
+            assert (await running.result()).status == "done"
+            await session.start("Write it again?")
+            await open_question(session)
+            (second,) = session.open_questions
+        log = session.path
+        assert log is not None
+        text = log.read_text()
+    assert isinstance(second, QuestionAsked)
+    # The first call and its consent, as whoever can write to the log may put them into the second turn.
+    (given,) = [line for line in text.splitlines(True) if '"question_answered"' in line]
+    for mine, other in ((question.calls[0].call_id, second.calls[0].call_id), (question.id, second.id)):
+        parts = text.split(f'"{other}"')
+        text = f'"{mine}"'.join(part.replace(f'"{mine}"', '"before"') for part in parts)
+    seq = len(text.splitlines()) + 1
+    log.write_text(text + re.sub(r'"seq":\d+', f'"seq":{seq}', given, count=1))
+    async with opened(tmp_path, ScriptedModel(["It is written."])) as satchel:
+        session = await satchel.session(session.id, interactive=True)
+        with anyio.fail_after(120):
+            await session.resume()
+            async for record in session.subscribe(seq):
+                if isinstance(record.event, QuestionAsked | Action):
+                    break
+        assert (tmp_path / "work" / "made.txt").read_text() == "hi\n"
+        assert len(session.open_questions) == 1
+
+
 @requirement("questions:durable")
 async def test_an_answer_is_on_disk_before_the_call_runs(tmp_path: Path) -> None:
     look = Call(
@@ -590,11 +628,18 @@ async def test_a_message_waits_for_a_compaction(tmp_path: Path) -> None:
 async def test_a_message_that_waits_is_sent_although_the_log_could_not_be_read_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hold = anyio.Event()
-    async with opened(tmp_path, ScriptedModel([Reply(text="One.", before=hold.wait), "Two."])) as satchel:
+    reached, hold = anyio.Event(), anyio.Event()
+
+    async def held() -> None:
+        reached.set()
+        await hold.wait()
+
+    async with opened(tmp_path, ScriptedModel([Reply(text="One.", before=held), "Two."])) as satchel:
         session = await satchel.session()
         await session.start("The red kite.")
         waiting = await session.start("And me?")
+        with anyio.fail_after(60):
+            await reached.wait()
         load = satchel.sessions.load
 
         async def fails_once(*_: object, **__: object) -> None:

@@ -336,7 +336,7 @@ async def test_capabilities_and_builds_move_there_and_back_and_are_in_backups(
     await make(home)
     before = await made(home)
     assert ("main.py",) in before
-    await migrate(settings_of(home), url)
+    assert (await migrate(settings_of(home), url)).capabilities == 3
     async with Database.open(home / "satchel.db") as file:
         assert not await file.read(has_made)
     assert await made(home) == before
@@ -348,7 +348,7 @@ async def test_capabilities_and_builds_move_there_and_back_and_are_in_backups(
     assert await made(tmp_path / "restored") == before
     set_value(tmp_path / "alone" / "config.toml", "database", "")
     assert await made(tmp_path / "alone") == before
-    await migrate(settings_of(home), "sqlite")
+    assert (await migrate(settings_of(home), "sqlite")).capabilities == 3
     async with Database.open(url) as database:
         assert not await database.read(has_made)
     assert await made(home) == before

@@ -16,6 +16,7 @@ from satchel.events import Event, ModelCalled, SessionTitled
 from satchel.messages import Usage
 from satchel.models import ModelRequest, Reply, ScriptedModel
 from satchel.runtime import Satchel, Session
+from tests.postgresql import server_of
 from tests.requirements import requirement
 from tests.runtime.world import logged, opened
 
@@ -180,3 +181,60 @@ async def test_a_title_goes_with_the_words_that_it_was_made_of(tmp_path: Path) -
         assert await titles(satchel) == ["Family"]
     home = tmp_path / "home"
     assert [f for f in home.rglob("*") if f.is_file() and b"tangerine" in f.read_bytes()] == []
+
+
+@requirement("sessions:titles:forgotten")
+@pytest.mark.parametrize("is_on_server", [False, True])
+@pytest.mark.parametrize("is_elsewhere", [False, True])
+@pytest.mark.parametrize("when", ["asked", "answered"])
+async def test_no_model_names_a_conversation_in_which_something_was_forgotten(
+    tmp_path: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+    when: str,
+    is_elsewhere: bool,
+    is_on_server: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The words are forgotten here or by another process, while the title is being made or just before it is logged."""
+    settings: dict[str, Any] = {"background__titles": "auto"}
+    if is_on_server:
+        server = server_of(tmp_path_factory)
+        settings["database"] = server.url(server.schema_for(tmp_path))
+    reached, go_on = anyio.Event(), anyio.Event()
+
+    async def wait() -> None:
+        if when == "asked":
+            reached.set()
+            await go_on.wait()
+
+    model = naming(Reply(text="Tangerine", chunk=3, between=wait), "Tangerine")
+    async with (
+        opened(tmp_path, model, **settings) as satchel,
+        opened(tmp_path, model, **settings) as other,
+    ):
+        session = await satchel.session(interactive=True)
+        log = session._hub.log
+        record = log.record
+
+        async def recorded_later(*events: Event) -> Any:
+            if any(isinstance(event, SessionTitled) for event in events):
+                reached.set()
+                with anyio.CancelScope(shield=is_elsewhere):
+                    await go_on.wait()
+            return await record(*events)
+
+        monkeypatch.setattr(log, "record", recorded_later)
+        await session.run_turn("Anna is citrus.")
+        await reached.wait()
+        assert (await (other if is_elsewhere else satchel).forget(query="citrus")).store.forgotten
+        go_on.set()
+        for _ in range(2):
+            await session.run_turn("Go on.")
+            assert await titles(satchel) == await titles(other) == ["[forgotten]"]
+        assert (await satchel.sessions.part(most=9)).infos[0].title == "[forgotten]"
+        assert await satchel.sessions.search("tangerine") == []
+        await session.aclose()
+        session = await other.session(session.id, interactive=True)
+        await session.run_turn("And now?")
+        assert "Tangerine" not in str(await other.sessions.records(session.id))
+    assert asked(model) == 1

@@ -6,14 +6,22 @@ import json
 import sys
 import tomllib
 from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
 from typing import Any
 
+import anyio
 import httpx2
 import pytest
 
+from satchel.config import McpServerSettings, Settings, keys, load, write
+from satchel.config.home import replace_file
+from satchel.errors import ConfigError
 from satchel.messages import ToolResultBlock
 from satchel.models import Call, ModelRequest, Reply, ScriptedModel
-from satchel.tools.mcp import LoginStore
+from satchel.runtime.servers import add_server, change_server, kept_apart
+from satchel.tools.mcp import LoginStore, filled_in
 from tests.cli.conftest import serving as endpoint
 from tests.models.loopback import as_json
 from tests.requirements import requirement
@@ -336,6 +344,47 @@ def test_a_server_is_changed_without_its_values_being_shown(tmp_path: Any) -> No
         assert entry["env"] == {"A": "${MCP_P_A}", "B": "${MCP_P_B}"}
         send(client, read(change(place=program("good"))), f"{HERE}/save", {"start": "1"})
         assert said(open_page(client, f"{HERE}/p")).startswith("p works")
+
+
+@requirement("web-pages:servers")
+def test_whenever_a_change_of_a_server_is_killed_its_entry_has_its_values(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: set[tuple[str, str]] = set()
+
+    def now() -> Settings:
+        return load({}, cwd=tmp_path, home=tmp_path)
+
+    def watched(path: Path, text: str) -> None:
+        """What a process reads that starts after this write, the last one of one that was killed."""
+        replace_file(path, text)
+        found = [filled_in(entry, now().secret) for entry in now().mcp_servers.values()]
+        seen.update((entry.url, entry.headers["Authorization"]) for entry in found)
+
+    for module in (keys, write):
+        monkeypatch.setattr(module, "replace_file", watched)
+    one = McpServerSettings(name="t", url="http://one:1/mcp", headers={"Authorization": "Bearer one"})
+    entry, values = kept_apart(now(), one)
+    add_server(now(), entry, values=values)
+    two = replace(one, url="http://two:1/mcp", headers={"Authorization": "Bearer two"})
+    entry, values = kept_apart(now(), two)
+    with pytest.raises(ConfigError, match="already has"):
+        add_server(now(), entry, values=values)
+    anyio.run(partial(change_server, now(), entry, values=values))
+    assert json.loads((tmp_path / "keys.json").read_text()) == {"MCP_T_AUTHORIZATION_2": "Bearer two"}
+    assert seen == {(one.url, "Bearer one"), (two.url, "Bearer two")}
+
+
+@requirement("web-pages:servers")
+def test_a_client_secret_goes_to_no_other_address(tmp_path: Path) -> None:
+    with serving(tmp_path, caller) as world, browser(world) as client:
+        entry = McpServerSettings(name="t", url="http://127.0.0.1:9/mcp", oauth_client_id="me")
+        entry, values = kept_apart(world.satchel.settings, entry, client_secret="cs-0123456789")
+        add_server(world.satchel.settings, entry, values=values)
+        path = f"{HERE}/t/edit"
+        answer = send(client, open_page(client, path), path, {"place": "http://127.0.0.1:8/mcp"})
+        assert "The client secret was given for the address before" in answer.text
+        assert send(client, open_page(client, path), path, {"place": "http://127.0.0.1:9/x"}).is_success
 
 
 @requirement("web-pages:servers:login")

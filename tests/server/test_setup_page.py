@@ -9,11 +9,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
-from satchel.config import load
+from satchel.config import ProviderSettings, Settings, keys, load, set_values, write
+from satchel.config.home import replace_file
+from satchel.config.keys import store_values
 from satchel.errors import ConfigError, StorageUnwritable
 from satchel.runtime import model_setup
+from satchel.runtime.endpoints import LiveEndpoint
 from satchel.runtime.inventory import ProviderModels
 from tests.cli.conftest import serving as endpoint
 from tests.cli.test_chat import models_at
@@ -153,7 +157,7 @@ def test_a_provider_is_changed_after_set_up_and_used_so_at_once(
 
         given = {"base_url": second.url, "key": "sk-second", "context_window": "9000"}
         with monkeypatch.context() as patch:
-            patch.setattr(model_setup, "set_value", unwritable)
+            patch.setattr(model_setup, "set_values", unwritable)
             assert send(client, page, path, given | {"context_window": ""}).status_code == 422
         kept = (world.home / "keys.json").read_text()
         assert KEY in kept
@@ -225,6 +229,54 @@ def test_a_chat_with_memory_and_all_tools_works_in_a_window_of_4096(tmp_path: Pa
             # English has four bytes a token; an eighth of the window is left for the answer.
             assert len(json.dumps([body["messages"], body.get("tools", [])])) / 4 < 4_096 * 7 / 8
             assert body["options"]["num_ctx"] == 4_096
+
+
+@requirement("web-pages:setup")
+def test_whenever_a_change_of_a_provider_is_killed_no_key_is_at_the_address_of_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[tuple[str, str | None]] = []
+    home, variable = tmp_path / "home", "OPENAI_API_KEY"
+
+    def now() -> Settings:
+        return load({}, cwd=tmp_path, home=home)
+
+    def watched(path: Path, text: str) -> None:
+        """What a process reads that starts after this write, the last one of one that was killed."""
+        replace_file(path, text)
+        found = map(now().provider, ("openai", "other"))
+        seen.extend((one.base_url, now().secret(one.env_api_key)) for one in found)
+
+    async def answers(provider: ProviderSettings, _: Settings) -> LiveEndpoint:
+        return LiveEndpoint(provider=provider, models=None)
+
+    first, second, other = "http://first:1/v1", "http://second:1/v1", "http://other:1/v1"
+    set_values(
+        home / "config.toml",
+        {
+            "providers.openai.base_url": first,
+            "providers.other.base_url": other,
+            "providers.other.env_api_key": "OTHER_KEY",
+        },
+    )
+    store_values(home, {variable: KEY, "OTHER_KEY": "sk-other"})
+    for module in (keys, write):
+        monkeypatch.setattr(module, "replace_file", watched)
+    monkeypatch.setattr(model_setup, "probe_endpoint", answers)
+
+    def change(**parts: str) -> Any:
+        anyio.run(model_setup.change_provider, now(), "openai", model_setup.ProviderChange(**parts))
+        return json.loads((home / "keys.json").read_text())
+
+    assert change(base_url=second, key="sk-2") == {"OWN_OPENAI_API_KEY": "sk-2", "OTHER_KEY": "sk-other"}
+    assert change(base_url=first, key=KEY) == {"OWN_OPENAI_API_KEY_2": KEY, "OTHER_KEY": "sk-other"}
+    assert change(base_url=second, key="") == {"OTHER_KEY": "sk-other"}
+    assert set(seen) == {(first, KEY), (second, "sk-2"), (second, None), (other, "sk-other")}
+    # Two providers may have one key; a new one is that of one of them.
+    set_values(home / "config.toml", {"providers.openai.env_api_key": "OTHER_KEY"})
+    seen.clear()
+    assert change(key="sk-2") == {"OWN_OPENAI_API_KEY": "sk-2", "OTHER_KEY": "sk-other"}
+    assert set(seen) == {(second, "sk-other"), (second, "sk-2"), (other, "sk-other")}
 
 
 @requirement("config:keys")

@@ -967,6 +967,56 @@ async def test_what_was_spent_on_a_day_is_known_while_sessions_go_on_here_and_el
     assert await world.store.spent_on(day) == 2.0
 
 
+@requirement("sessions:titles:forgotten")
+async def test_a_title_that_a_model_made_goes_with_the_words_even_if_it_stands_before_them(
+    world: World,
+) -> None:
+    """As in the log of an imported conversation."""
+    titled = SessionTitled(title="Tangerine", by="model")
+    path = await world.session("s1", titled, *exchange("Anna is citrus.", "I see."))
+    await world.session("s2", titled, *exchange("Bob is citrus.", "I see."))
+    other = world.another()
+    assert [info.title for info in await other.list()] == ["Tangerine", "Tangerine"]
+    await world.store.redact([Words(text="Anna is citrus.", session="s1", turn=1)])
+    assert b"Tangerine" not in world.log(path)
+    for store in (world.store, other):
+        assert [info.title for info in await store.list()] == ["Tangerine", "[forgotten]"]
+
+
+@requirement("loop:budget:day")
+async def test_a_budget_reads_the_logs_that_were_written_on_its_day_and_no_other_before_there_is_an_index(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if world.url is not None:
+        pytest.skip("the server has the sums")
+    await world.session("old", *exchange("hi", "hello"))
+    await world.session("packed", *exchange("hi", "hello"))
+    await world.session("long", *exchange("hi", "x" * 100_000), said("x" * 100_000, turn=2))
+    world.clock.advance(2 * 24 * 3600)
+    await world.session("new", *exchange("hi", "hello"))
+    await world.session("torn", *exchange("hi", "hello"))
+    await world.store.compress(await world.store.info("packed"))
+    paths = await world.store.places()
+    with paths["torn"].open("ab") as file:
+        file.write(b'{"seq":9,"a')
+    for path in paths.values():  # as after a restore
+        os.utime(path)
+    read: list[str | None] = []
+
+    def watched(path: Path, *, start: int = 0, number: int = 1) -> Iterator[LogLine]:
+        read.append(session_id_of(path))
+        return read_lines(path, start=start, number=number)
+
+    store = SessionStore(world.folder / "sessions", world.database, clock=world.clock)
+    monkeypatch.setattr("satchel.sessions.files.read_lines", watched)
+    monkeypatch.setattr(Database, "write", None)
+    for _ in range(2):
+        assert await store.spent_on("2026-01-03") == 1.0
+        assert sorted(map(str, read)) == ["new", "torn"]
+    assert {row.session_id for row in await store.spent("2026-01-03")} == {"new", "torn"}
+    assert await store.spent_on("2026-01-01") == 1.5
+
+
 @requirement("sessions:search")
 async def test_a_large_log_is_indexed_in_short_transactions_and_resumes_after_an_interruption(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

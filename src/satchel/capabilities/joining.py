@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final
 
 import anyio.to_thread
-from sqlalchemy import Connection, delete, select
+from sqlalchemy import Connection, delete, func, select
 
 from satchel.capabilities import kept
 from satchel.capabilities.catalogue import FOLDER, Catalogue
@@ -45,7 +45,7 @@ async def join(
     Raises:
         StorageError: A database or a folder is unusable. What was not moved is in the file.
     """
-    if not await local.read(has_capabilities):
+    if not await local.read(count_capabilities):
         return ()
     await Catalogue.open(local, home=home, clock=clock)  # makes the records that it lacks
     folder = home / FOLDER
@@ -88,9 +88,9 @@ def copy_capabilities(here: Connection, there: Connection) -> None:
         kept.count_up(there, user, number)
 
 
-def has_capabilities(connection: Connection) -> bool:
-    """Whether there are any."""
-    return connection.execute(select(capabilities.c.id).limit(1)).first() is not None
+def count_capabilities(connection: Connection) -> int:
+    """How many there are."""
+    return int(connection.execute(select(func.count()).select_from(capabilities)).scalar_one())
 
 
 def clear_capabilities(connection: Connection) -> None:

@@ -34,10 +34,11 @@ def migrate_database(to: str, yes: bool) -> None:
     done = anyio.run(partial(migrate, settings, to))
     if said_json(done):
         return
-    rows = sum(done.rows.values())
+    rows = counted(sum(done.rows.values()), "row")
+    memories = counted(done.rows.get("memories", 0), "memory", "memories")
+    capabilities = counted(done.capabilities, "capability", "capabilities")
     tell(
-        f"Moved {counted(done.rows.get('memories', 0), 'memory', 'memories')} ({counted(rows, 'row')}) and "
-        f"{counted(done.conversations, 'conversation')}, all compared, "
+        f"Moved {memories} ({rows}), {counted(done.conversations, 'conversation')} and {capabilities}, all compared, "
         f"from {done.source} to {done.target}."
     )
     for session_id in done.left:

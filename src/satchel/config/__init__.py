@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from satchel.config.write import add_permission as add_permission
     from satchel.config.write import remove_permission as remove_permission
     from satchel.config.write import set_value as set_value
+    from satchel.config.write import set_values as set_values
     from satchel.config.write import write_initial as write_initial
 
 # A hook of another agent reads a few settings, and has no time for the rest.

@@ -73,41 +73,52 @@ def editing(path: Path, *, dry_run: bool = False) -> Iterator[tuple[TomlFile | N
 def set_value(
     path: Path, key: str, value: object, *, providers: Iterable[str] = (), dry_run: bool = False
 ) -> Value:
-    """Set one key in a file. The file and its folder are created if they don't exist.
+    """Set one key in a file; see `set_values`. Returns the value that is now in the file; None if it was removed."""
+    return set_values(path, {key: value}, providers=providers, dry_run=dry_run)[key]
+
+
+def set_values(
+    path: Path, values: Mapping[str, object], *, providers: Iterable[str] = (), dry_run: bool = False
+) -> Mapping[str, Value]:
+    """Set keys in a file, all in one step. The file and its folder are created if they don't exist.
 
     Args:
         path: The file, such as `Settings.config_path`.
-        key: Dotted: "agent.max_rounds", "providers.deepseek.base_url".
-        value: Text is read like an environment variable. None removes the key, as does empty text for an optional
-            setting.
+        values: By dotted key: "agent.max_rounds", "providers.deepseek.base_url". Text is read like an environment
+            variable. None removes the key, as does empty text for an optional setting.
         providers: Providers that exist besides the built-in ones and those in the file: the environment's.
         dry_run: Only check.
 
     Returns:
-        The value that is now in the file; None if it was removed.
+        What is now in the file, by key; None for what was removed.
 
     Raises:
-        ConfigError: The file is invalid, the key is unknown or the value is not allowed; the file is unchanged.
+        ConfigError: The file is invalid, a key is unknown or a value is not allowed; the file is unchanged.
         StorageUnwritable: The file can't be written; it is unchanged.
     """
+    checked = {key: _checked(key, value) for key, value in values.items()}
+    added = [key.split(".")[1] for key in values if key.startswith("providers.")]
+    with editing(path, dry_run=dry_run) as (file, document):
+        for key, value in checked.items():
+            if key in MODEL_KEYS and isinstance(value, str):
+                entries = file.tables.get("providers", {}) if file is not None else {}
+                models = {name: str(entry.get("model", "")) for name, entry in entries.items()}
+                check_provider_alone(value, models, partial(str, key))
+                known = dict.fromkeys(
+                    [*builtin_providers({}), *entries, *added, *providers, *plugin_providers(path.parent)]
+                )
+                check_provider(value, known, partial(str, key))
+            _put(document, key.split("."), list(value) if isinstance(value, tuple) else value)
+    return checked
+
+
+def _checked(key: str, value: object) -> Value:
     setting = setting_named(key, "config set")
     if value is None:
-        checked: Value = None
-    elif isinstance(value, str):
-        checked = value_of_text(setting, value, lambda: key)
-    else:
-        checked = check_value(setting, value, lambda: key)
-    with editing(path, dry_run=dry_run) as (file, document):
-        if key in MODEL_KEYS and isinstance(checked, str):
-            entries = file.tables.get("providers", {}) if file is not None else {}
-            models = {name: str(entry.get("model", "")) for name, entry in entries.items()}
-            check_provider_alone(checked, models, lambda: key)
-            known = dict.fromkeys(
-                [*builtin_providers({}), *entries, *providers, *plugin_providers(path.parent)]
-            )
-            check_provider(checked, known, lambda: key)
-        _put(document, key.split("."), list(checked) if isinstance(checked, tuple) else checked)
-    return checked
+        return None
+    if isinstance(value, str):
+        return value_of_text(setting, value, lambda: key)
+    return check_value(setting, value, lambda: key)
 
 
 def _put(document: Any, parts: list[str], value: Any) -> None:

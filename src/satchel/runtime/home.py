@@ -314,7 +314,7 @@ class Home:
             StorageError: The store failed.
         """
         spent = await self._spent()
-        titles = [row for info in await self.sessions.list() for row in info.spent if row.purpose == TITLE]
+        titles = [row for row in await self.sessions.spent(day) if row.purpose == TITLE]
         return background_day([*spent, *titles], day, self.settings.background)
 
     def titled(self, title: str, *, by: Literal["user", "model"] = "user") -> SessionTitled:

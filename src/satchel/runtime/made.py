@@ -8,7 +8,7 @@ from sqlalchemy import Connection
 
 from satchel.builder.joining import clear_builds, copy_builds, digest_builds, has_builds
 from satchel.capabilities import kept
-from satchel.capabilities.joining import clear_capabilities, copy_capabilities, has_capabilities, join
+from satchel.capabilities.joining import clear_capabilities, copy_capabilities, count_capabilities, join
 from satchel.capabilities.kept import Returned
 from satchel.config import Settings
 from satchel.memory.text.hashing import KEY_FILE, WordHasher
@@ -53,7 +53,7 @@ def digest_made(connection: Connection) -> str:
 
 def has_made(connection: Connection) -> bool:
     """Whether there are any."""
-    return has_capabilities(connection) or has_builds(connection)
+    return bool(count_capabilities(connection)) or has_builds(connection)
 
 
 def clear_made(connection: Connection) -> None:

@@ -15,7 +15,7 @@ import anyio.to_thread
 
 from satchel.addresses import host_and_port, is_public
 from satchel.clock import Clock
-from satchel.config import ProviderSettings, Settings, set_value
+from satchel.config import ProviderSettings, Settings, set_values
 from satchel.config.keys import store_key, stored_keys
 from satchel.config.plugins import plugin_providers
 from satchel.config.providers import builtin_providers, ollama_base_url
@@ -184,38 +184,55 @@ async def change_provider(settings: Settings, name: str, change: ProviderChange)
         if not address.startswith(("http://", "https://")) or not urlsplit(address).hostname:
             raise UsageError("The address must begin with http:// or https://.")
         provider = replace(before, base_url=address)
-    if change.key and not provider.env_api_key:
-        provider = replace(provider, env_api_key=own_key(provider))
-    variable = provider.env_api_key
+    variable = before.env_api_key
     moves = urlsplit(provider.base_url)[:2] != urlsplit(before.base_url)[:2]
     if moves and change.key is None and variable and settings.secret(variable):
         raise UsageError("The key was given for the address before. Give the one of the new address as well.")
-    secrets = {key: value for key, value in settings.secrets.items() if change.key is None or key != variable}
-    secrets |= {variable: change.key} if change.key else {}
+    shared = any(one.env_api_key == variable for one in settings.providers.values() if one.name != name)
+    if change.key is not None and (moves or shared or not variable):
+        # A name that nothing refers to before the address changes: no key is ever at the address of another.
+        provider = replace(provider, env_api_key=_free_key(settings, provider) if change.key else "")
+    own = provider.env_api_key
+    secrets = {key: value for key, value in settings.secrets.items() if change.key is None or key != own}
+    secrets |= {own: change.key} if change.key else {}
     if provider != before or change.key:
         tried = replace(settings, secrets=secrets, providers={**settings.providers, name: provider})
         provider = (await probe_endpoint(provider, tried)).provider
 
-    def keep() -> None:
-        path = settings.config_path
-        if change.context_window is not None:
-            set_value(path, f"providers.{name}.context_window", change.context_window.strip() or None)
-        if change.key is not None and variable:
-            store_key(settings.home, variable, change.key or None)
-        try:
-            for part in ("base_url", "env_api_key"):
-                if (value := getattr(provider, part)) != getattr(before, part):
-                    set_value(path, f"providers.{name}.{part}", value)
-        except SatchelError:
-            if change.key is not None and variable:  # the address before must not get the key of the new one
-                store_key(
-                    settings.home,
-                    variable,
-                    (variable in settings.stored and settings.secret(variable)) or None,
-                )
-            raise
+    parts: dict[str, object] = {
+        part: getattr(provider, part)
+        for part in ("base_url", "env_api_key")
+        if getattr(provider, part) != getattr(before, part)
+    }
+    if change.context_window is not None:
+        parts["context_window"] = change.context_window.strip() or None
+    await anyio.to_thread.run_sync(
+        _keep_change, settings, before, provider, parts, change.key, None if shared else variable
+    )
 
-    await anyio.to_thread.run_sync(keep)
+
+def _keep_change(
+    settings: Settings,
+    before: ProviderSettings,
+    provider: ProviderSettings,
+    parts: Mapping[str, object],
+    key: str | None,
+    own: str | None,
+) -> None:
+    """Write the changed parts of a provider's entry and its key. `own` is the variable of its key alone."""
+    is_new = provider.env_api_key != before.env_api_key
+    if key and is_new:
+        store_key(settings.home, provider.env_api_key, key)
+    try:
+        set_values(
+            settings.config_path, {f"providers.{before.name}.{part}": value for part, value in parts.items()}
+        )
+    except SatchelError:
+        if key and is_new:
+            store_key(settings.home, provider.env_api_key, None)
+        raise
+    if key is not None and own:
+        store_key(settings.home, own, None if is_new else key or None)
 
 
 def _provider_of(settings: Settings, wish: ModelWish) -> ProviderSettings:
@@ -259,6 +276,15 @@ def own_key(provider: ProviderSettings) -> str:
     return f"OWN_{provider.name.upper().replace('-', '_')}_API_KEY"
 
 
+def _free_key(settings: Settings, provider: ProviderSettings) -> str:
+    """The same, or with a number, as nothing is called yet."""
+    taken = {*settings.environ, *settings.secrets, *stored_keys(settings.home)}
+    taken |= {one.env_api_key for one in settings.providers.values()}
+    stem = own_key(provider)
+    names = (stem if number == 1 else f"{stem}_{number}" for number in count(1))
+    return next(name for name in names if name not in taken)
+
+
 def _with_scheme(address: str) -> str:
     """A near address as people type it, such as "localhost:8080". To a public host a key may have to be encrypted, so
     there the user says how.
@@ -271,12 +297,12 @@ def _with_scheme(address: str) -> str:
 
 def _keep(settings: Settings, provider: ProviderSettings, wish: ModelWish, name: str) -> str:
     """Write it all; returns where the key is."""
-    path = settings.config_path
     if wish.key:
         store_key(settings.home, provider.env_api_key, wish.key)
+    values: dict[str, object] = {}
     if wish.base_url:
-        set_value(path, f"providers.{provider.name}.kind", provider.kind)
-        set_value(path, f"providers.{provider.name}.base_url", provider.base_url)
-        set_value(path, f"providers.{provider.name}.env_api_key", provider.env_api_key or None)
-    set_value(path, "model", name, providers=settings.providers)
+        values[f"providers.{provider.name}.kind"] = provider.kind
+        values[f"providers.{provider.name}.base_url"] = provider.base_url
+        values[f"providers.{provider.name}.env_api_key"] = provider.env_api_key or None
+    set_values(settings.config_path, {**values, "model": name}, providers=settings.providers)
     return stored_keys(settings.home).place(provider.env_api_key)

@@ -13,6 +13,7 @@ from anyio.to_thread import run_sync
 from sqlalchemy import Connection
 
 from satchel.capabilities.catalogue import Catalogue
+from satchel.capabilities.joining import count_capabilities
 from satchel.clock import Clock, SystemClock
 from satchel.config import Settings, set_value
 from satchel.config.home import replace_file
@@ -49,7 +50,7 @@ class Moved:
 
     Attributes:
         rows: The number of rows of each table that has any; empty if a killed move had copied them before.
-        conversations: How many were moved by this call.
+        conversations, capabilities: How many were moved by this call.
         left: Ids of conversations that stay files, because another process or another machine has them.
         source: Where they were: a path, or a URL without its password. They are not there any more.
         is_clean: Whether what deleted rows leave at the source is gone too. If not, moving again tries it again.
@@ -57,6 +58,7 @@ class Moved:
 
     rows: dict[str, int]
     conversations: int
+    capabilities: int
     left: tuple[str, ...]
     source: str
     target: str
@@ -125,6 +127,7 @@ async def migrate(settings: Settings, to: str) -> Moved:
         await server.bind(WordHasher(settings.home / KEY_FILE).mark)
         root, clock = settings.home / "sessions", SystemClock()
         rows = {name: count for name, count in (await source.read(count_rows)).items() if count}
+        capabilities = await source.read(count_capabilities)
         digest = begun.get("digest") if has_switched else await source.read(digest_rows)
         logs, count = begun.get("logs", ""), 0
         if not has_switched:
@@ -180,6 +183,7 @@ async def migrate(settings: Settings, to: str) -> Moved:
         return Moved(
             rows=rows,
             conversations=count - len(left),
+            capabilities=capabilities,
             left=tuple(left),
             source=source.place,
             target=target.place,

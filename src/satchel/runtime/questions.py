@@ -158,7 +158,8 @@ class Questions:
         if not answer.consents:
             return ""
         consents = [(consent.call_id, consent.consent) for consent in answer.consents]
-        return self._sealed(json.dumps([answer.id, _shown(calls), consents], sort_keys=True))
+        turn = self._log.conversation.turns
+        return self._sealed(json.dumps([turn, answer.id, _shown(calls), consents], sort_keys=True))
 
     async def answer(
         self,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import assert_never
+import json
+from typing import Final, assert_never
 
 from satchel import events as kinds
 from satchel.conversation import Conversation
@@ -22,10 +23,14 @@ from satchel.events import (
     SessionTitled,
     TurnEnd,
     TurnStart,
+    event_to_json,
 )
 from satchel.runtime.build_news import BuildNews
+from satchel.spacing import FORGOTTEN
 from satchel.tools.builtin.jobs import is_users, source_of
 
+TITLE_TURNS: Final = 3
+"""What a conversation is about is known by then; one that only greets keeps its first words."""
 OWN = "own-"
 """What the ids of a session's own posts begin with."""
 
@@ -46,6 +51,7 @@ class Replay:
         project: The id of the project that it belongs to, or "".
         is_private: Whether nothing that is said in it becomes memory, now or later.
         is_titled: Whether it has a title, of the user or of a model, or needs none.
+        is_redacted: Whether something that was said in the turns of which a model makes a title was forgotten.
         last_kept: Whether the newest turn is captured as memory: one that is not is marked as captured at its start.
     """
 
@@ -62,11 +68,14 @@ class Replay:
         self.is_private = False
         self.branch_turn = 0
         self.is_titled = False
+        self.is_redacted = False
         self.last_kept = True
 
     def __call__(self, record: Record) -> None:
         """Take the next record."""
         self.conversation.take(record)
+        if not self.is_redacted and self.conversation.turns <= TITLE_TURNS:
+            self.is_redacted = FORGOTTEN in json.dumps(event_to_json(record.event), default=str)
         match event := record.event:
             case MemoryCaptured(ids=ids):
                 self.last_kept = bool(ids)

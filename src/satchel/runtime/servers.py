@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 import shlex
 import shutil
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -234,12 +234,25 @@ def add_server(
         StorageUnwritable: It can't be written.
     """
     path = path or settings.config_path
-    if not add_mcp_servers(path, (server,)):
-        raise ConfigError(
-            f"{path} already has an MCP server {server.name}. Remove it first: satchel mcp-server remove {server.name}"
-        )
+    with _kept(settings.home, values):
+        if not add_mcp_servers(path, (server,)):
+            raise ConfigError(
+                f"{path} already has an MCP server {server.name}. Remove it first: "
+                f"satchel mcp-server remove {server.name}"
+            )
+
+
+@contextmanager
+def _kept(home: Path, values: Mapping[str, str]) -> Iterator[None]:
+    """Keep values by new names, to which the block lets an entry refer, so that whoever reads the entry finds them."""
     if values:
-        store_values(settings.home, values)
+        store_values(home, values)
+    try:
+        yield
+    except SatchelError:
+        if values:
+            store_values(home, dict.fromkeys(values))
+        raise
 
 
 async def change_server(
@@ -260,11 +273,16 @@ async def change_server(
         with suppress(ConfigError):  # as in `remove_server`
             logged_out = await _log_out(settings.home, filled_in(before, settings.secret))
     own = _own_values(settings, before)
-    await anyio.to_thread.run_sync(change_mcp_server, settings.config_path, server)
+
+    def change() -> None:
+        with _kept(settings.home, values):
+            change_mcp_server(settings.config_path, server)
+
+    await anyio.to_thread.run_sync(change)
     texts = (*server.env.values(), *server.headers.values(), f"${{{server.oauth_env_client_secret}}}")
     gone = {name for name in own if not any(f"${{{name}}}" in text for text in texts)}
-    if gone or values:
-        await anyio.to_thread.run_sync(store_values, settings.home, {**dict.fromkeys(gone), **values})
+    if gone:
+        await anyio.to_thread.run_sync(store_values, settings.home, dict.fromkeys(gone))
     return logged_out
 
 

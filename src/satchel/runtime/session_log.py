@@ -11,7 +11,16 @@ import anyio
 
 from satchel.clock import Clock
 from satchel.errors import NotFound, StorageError
-from satchel.events import Durable, Event, ModelCalled, Observation, Record, SubAgentEvent, is_transient
+from satchel.events import (
+    Durable,
+    Event,
+    ModelCalled,
+    Observation,
+    Record,
+    SessionTitled,
+    SubAgentEvent,
+    is_transient,
+)
 from satchel.loop import PrefixWatch
 from satchel.memory.store.spending import Asked
 from satchel.models import Completion
@@ -25,6 +34,10 @@ Redact: TypeAlias = Callable[[str, str, bool], str]
 """Takes forgotten words out of a text; see `live_redactor`."""
 
 
+def _without_title(event: Event) -> Event:
+    return replace(event, title="") if isinstance(event, SessionTitled) and event.by == "model" else event
+
+
 class SessionLog:
     """The log of one open session and the conversation that it makes. Every event passes through `record` or `show`.
 
@@ -32,6 +45,8 @@ class SessionLog:
         conversation: As the model sees it. It is read anew after words were forgotten, so nobody else keeps it.
         files: What is kept beside the log.
         watch: Whether each request only adds to the one before it.
+        is_redacted: Whether something in it was forgotten, so that no model names it: a title says in other words what
+            it was made of.
         activity: What runs in the session, as the beginning of a sentence, or "". Meanwhile, the conversation is not
             read anew.
         followers: Called with each event that was logged, once it is published.
@@ -53,6 +68,7 @@ class SessionLog:
         self.id = journal.session_id
         self.journal = journal
         self.conversation = replay.conversation
+        self.is_redacted = replay.is_redacted
         self.files = files
         self.redactor = redactor
         self.broadcast = Broadcast(last_seq=journal.last_seq, read=journal.records)
@@ -88,9 +104,12 @@ class SessionLog:
 
         async def without(forgotten: Sequence[str]) -> Sequence[Event]:
             self._forget_taken(forgotten)
+            lasting[:] = map(_without_title, lasting)
             return await self.redactor.redacted(lasting)
 
         async with self._recording:
+            if self.is_redacted:
+                lasting[:] = map(_without_title, lasting)
             written = await self.journal.append(
                 await self.redactor.redacted(lasting),
                 durable=any(isinstance(event, Durable) for event in lasting),
@@ -133,7 +152,7 @@ class SessionLog:
         def clean(text: str) -> str:
             return redact(self.id, text, is_surfaced)
 
-        self.conversation.rewrite(clean, ids)
+        self.is_redacted |= self.conversation.rewrite(clean, ids)
         self.watch.restart()
         if self.activity:
             self.redactor.forget(clean)
@@ -145,18 +164,25 @@ class SessionLog:
         """The same for what another process has forgotten while something runs, which a new conversation would not
         reach.
         """
+        self.is_redacted = self._must_read = True
         if texts:
             self.forget(live_redactor([Words(text=text) for text in texts]), ())
-            self._must_read = True
 
     async def forget_taken(self) -> None:
         """Forget what another process has forgotten; nothing else tells this one."""
-        self._forget_taken(await self.journal.take_rewritten() or ())
+        if (texts := await self._take_rewritten()) is not None:
+            self._forget_taken(texts)
 
     async def take_in(self) -> None:
         """The same before anything is said: read the log again."""
-        if await self.journal.take_rewritten() is not None or self._must_read:
+        if await self._take_rewritten() is not None or self._must_read:
             await self._read()
+
+    async def _take_rewritten(self) -> Sequence[str] | None:
+        async with self._recording:  # a title is written before this, or by what it says
+            texts = await self.journal.take_rewritten()
+            self.is_redacted |= texts is not None
+            return texts
 
     async def reload(self) -> None:
         """Read the log again, because words in it were forgotten. If something runs, this happens when it ends."""
@@ -185,6 +211,7 @@ class SessionLog:
                 raise
             replay.conversation.end(log.last_seq)
             self.conversation = replay.conversation
+            self.is_redacted |= replay.is_redacted
             for takes in self.on_read:
                 takes(replay)
         self.broadcast.forget()

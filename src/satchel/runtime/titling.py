@@ -20,13 +20,12 @@ from satchel.models import ModelRequest
 from satchel.runtime.background_models import TITLE
 from satchel.runtime.home import Home
 from satchel.runtime.parts import Parts
+from satchel.runtime.replay import TITLE_TURNS
 from satchel.runtime.session_log import SessionLog
 from satchel.sessions import title_of
 
 _log = logging.getLogger(__name__)
 
-_MOST_TURNS: Final = 3
-"""What a conversation is about is known by then; one that only greets keeps its first words."""
 _EXCERPT_CHARS: Final = 1_500
 _ANSWER_TOKENS: Final = 2_000
 """Enough for models that think before they answer."""
@@ -69,13 +68,14 @@ class Titling:
         if (
             self.is_titled
             or self._scope is not None
-            or conversation.turns > _MOST_TURNS
+            or self.log.is_redacted
+            or conversation.turns > TITLE_TURNS
             or "off" in (background.models, background.titles)
         ):
             return
         said = "\n\n".join(
             f"{'User' if one.role == 'user' else 'Assistant'}: {one.text.strip()[:_EXCERPT_CHARS]}"
-            for one in conversation.last_words(2 * _MOST_TURNS)
+            for one in conversation.last_words(2 * TITLE_TURNS)
         )
         self._scope, self._ended = anyio.CancelScope(), anyio.Event()
         self.parts.background.start(self._run, self._scope, said)
@@ -95,7 +95,7 @@ class Titling:
         try:
             with scope:
                 title = await self._made(said)
-                if title and not self.is_titled:
+                if title and not (self.is_titled or self.log.is_redacted):
                     await self.log.record(self.home.titled(title, by="model"))
         except SatchelError as error:
             _log.info("No title was made: %s", error)  # The first words name the session.

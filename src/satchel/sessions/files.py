@@ -7,6 +7,7 @@ import os
 import shutil
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from types import MappingProxyType
 
@@ -32,6 +33,7 @@ from satchel.sessions.log import (
     LogLine,
     Offsets,
     encode_records,
+    newest_at,
     raw_lines,
     read_lines,
     read_log,
@@ -170,6 +172,10 @@ class FileLogs(Logs):
     def lines(self, path: Path, *, start: int = 0, number: int = 1) -> Iterator[LogLine]:
         """See `Logs.lines`."""
         return read_lines(path, start=start, number=number)
+
+    def newest_at(self, path: Path) -> datetime | None:
+        """See `Logs.newest_at`."""
+        return newest_at(path)
 
     def records(self, path: Path, *, after_seq: int, limit: int) -> tuple[Record, ...]:
         """See `Logs.records`."""

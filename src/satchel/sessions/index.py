@@ -12,9 +12,10 @@ import re
 import unicodedata
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime, timedelta, timezone
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeGuard, TypeVar
 
 import anyio
 import anyio.to_thread
@@ -36,7 +37,8 @@ from satchel.sessions.listing import (
     spent_since,
 )
 from satchel.sessions.logs import LogChanges, LogFile, Logs, name_of, path_of
-from satchel.sessions.summary import LogPassage, SessionInfo, Summary, passages_of, plain_line
+from satchel.sessions.places import session_id_of
+from satchel.sessions.summary import LogPassage, SessionInfo, Summary, UsageRow, passages_of, plain_line
 from satchel.sessions.tables import (
     session_entry,
     session_folder,
@@ -56,6 +58,8 @@ need that writer to store what was said."""
 _MERGE_PAGES = 64
 """Pages of 4 KB that one step of a merge writes, for the same reason."""
 _SNIPPET_CHARS = 160
+_EASTERNMOST: Final = timezone(timedelta(hours=14))
+"""The zone in which a day begins first."""
 _MORE = 100
 """How many times as many passages as are wanted are looked through for words that follow each other, on a server."""
 _MOST_NAMES = 500
@@ -156,12 +160,11 @@ def read_on(
 
 
 class _Listed(NamedTuple):
-    """What pages ask for at each view, and the state of the logs that it was made of; `spent` is by local day."""
+    """What pages ask for at each view, and the state of the logs that it was made of."""
 
     files: list[LogFile]
     infos: list[SessionInfo]
     conversations: list[SessionInfo]
-    spent: dict[str, float]
 
 
 class SessionIndex:
@@ -180,8 +183,11 @@ class SessionIndex:
         self._listed: _Listed | None = None
         self._has_stored = False
         self._is_noted = False
-        # What was read of logs for which the stored index is behind, by a budget that stores nothing.
+        # What was read of logs for which the stored index is behind, by a budget that stores nothing; and when others
+        # were written last.
+        self._budgeting = anyio.Lock()
         self._ahead: dict[str, KnownLog] = {}
+        self._newest: dict[str, tuple[LogFile, datetime | None]] = {}
 
     async def sessions(self) -> list[SessionInfo]:
         """All sessions, the one that was active last first."""
@@ -258,53 +264,73 @@ class SessionIndex:
 
     async def _rows(self, names: Collection[str]) -> dict[str, KnownLog]:
         """What the index holds of some logs."""
-        assert self._database is not None
+        if not names or self._database is None:
+            return {}
         query = select(session_log).where(session_log.c.name.in_(names))
-        rows = await self._database.read(lambda connection: connection.execute(query).all()) if names else ()
+        rows = await self._database.read(lambda connection: connection.execute(query).all())
         return {row.name: self._known(row) for row in rows}
 
     def _shown(self, row: Any) -> SessionInfo | None:
         return self._info(self._known(row))
 
-    async def spent_on(self, day: str) -> float:
-        """What all sessions spent on a local day, in US dollars. Nothing is stored: a budget asks before each call of a
-        model, and must not wait for others that write to the database.
+    async def spent(self, day: str) -> list[UsageRow]:
+        """What all sessions spent on a local day. Nothing is stored: a budget asks before each call of a model, and
+        must wait neither for others that write to the database nor for an index. Of logs that the index has not read,
+        only those that were written on that day are read.
         """
-        if (found := await self._spent_of_rows(day)) is not None:
-            return found
-        listed = await self._look()
-        if day not in listed.spent:
-            listed.spent[day] = _spent(listed.infos, day)
-        return listed.spent[day]
+        infos, files = await self._infos_since(day)
+        async with self._budgeting:
+            ahead = {name: known for name, known in self._ahead.items() if name in files}
+            new = [
+                file for file in files.values() if file is not None and not _has(ahead.get(file.name), file)
+            ]
+            written = await anyio.to_thread.run_sync(self._written_since, new, day, limiter=self._limiter)
+            stored: Mapping[str, KnownLog] = {}
+            with contextlib.suppress(StorageError, ValueError, TypeError):
+                stored = await self._rows([file.name for file in written if file.name not in ahead])
+            for file in written:
+                known = ahead.pop(file.name, None) or stored.get(file.name)
+                if not _has(known, file):
+                    reading = await anyio.to_thread.run_sync(
+                        read_on, self._logs, file, known, limiter=self._limiter
+                    )
+                    known = reading.known if reading is not None else None
+                if known is not None:
+                    ahead[file.name] = known
+            self._ahead = ahead
+        infos = [info for info in infos if name_of(self._logs.root, info.path) not in files]
+        infos += filter(None, map(self._info, ahead.values()))
+        return [row for info in infos for row in info.spent if row.day == day]
 
-    async def _spent_of_rows(self, day: str) -> float | None:
-        if self._database is None:
-            return None
-        try:
-            changes, infos = await self._database.read(
-                lambda connection: (
-                    self._logs.changes(connection),
-                    spent_since(connection, self._shown, day),
+    async def _infos_since(self, day: str) -> tuple[list[SessionInfo], Mapping[str, LogFile | None]]:
+        """What the index knows of sessions that spent something since a day, and the logs that it may not have read."""
+        if self._database is not None:
+            with contextlib.suppress(StorageError, OSError, ValueError, TypeError):
+                changes, infos = await self._database.read(
+                    lambda connection: (
+                        self._logs.changes(connection),
+                        spent_since(connection, self._shown, day),
+                    )
                 )
-            )
-            stored = await self._rows(changes.files)
-        except (StorageError, OSError, ValueError, TypeError):
-            return None
-        if changes.is_first:
-            return None
-        ahead: dict[str, KnownLog] = {}
-        for name, file in changes.files.items():
-            known = self._ahead.get(name) or stored.get(name)
-            if file is not None and (known is None or not known.is_current(file)):
-                reading = await anyio.to_thread.run_sync(
-                    read_on, self._logs, file, known, limiter=self._limiter
-                )
-                known = reading.known if reading is not None else None
-            if file is not None and known is not None:
-                ahead[name] = known
-        self._ahead = ahead
-        infos = [info for info in infos if name_of(self._logs.root, info.path) not in changes.files]
-        return _spent([*infos, *filter(None, map(self._info, ahead.values()))], day)
+                if not changes.is_first:
+                    return infos, changes.files
+        files = await anyio.to_thread.run_sync(self._logs.files, limiter=self._limiter)
+        return [], {file.name: file for file in files}
+
+    def _written_since(self, files: Collection[LogFile], day: str) -> list[LogFile]:
+        """Those of some logs that may have a record of a local day, wherever it begins first. Blocks."""
+        begins = datetime.fromisoformat(day).replace(tzinfo=_EASTERNMOST)
+        found: list[LogFile] = []
+        newest: dict[str, tuple[LogFile, datetime | None]] = {}
+        for file in files:
+            seen, at = self._newest.get(file.name, (None, None))
+            if seen != file:
+                at = self._logs.newest_at(file.path)
+            newest[file.name] = file, at
+            if at is None or at >= begins:
+                found.append(file)
+        self._newest = newest
+        return found
 
     async def _list(self) -> _Listed:
         if not self._has_stored:
@@ -333,7 +359,7 @@ class SessionIndex:
             self._latest = {f.name: self._latest[f.name] for f in files if f.name in self._latest}
             found = [info for _, info in self._latest.values() if info is not None]
             infos = sorted(found, key=lambda info: (info.last_at, info.id), reverse=True)
-            self._listed = _Listed(files, infos, folded(infos), {})
+            self._listed = _Listed(files, infos, folded(infos))
             return self._listed
 
     async def search(self, query: str, *, limit: int) -> list[SearchHit]:
@@ -428,14 +454,15 @@ class SessionIndex:
     async def replaced(self, path: Path, before: os.stat_result, after: os.stat_result) -> None:
         """Note that a log is another file with the same lines, so that it is not read again for that."""
         name = name_of(self._logs.root, path)
+        was, now = (
+            LogFile(name, path, session_id_of(path) or "", stat.st_ino, stat.st_mtime_ns, stat.st_size)
+            for stat in (before, after)
+        )
         known, info = self._latest.get(name, (None, None))
-        if known is not None:
-            was, now = (
-                replace(known.file, inode=stat.st_ino, mtime_ns=stat.st_mtime_ns, size=stat.st_size)
-                for stat in (before, after)
-            )
-            if known.is_current(was):
-                self._latest[name] = replace(known, file=now), info
+        if _has(known, was):
+            self._latest[name] = replace(known, file=now), info
+        if _has(known := self._ahead.get(name), was):
+            self._ahead[name] = replace(known, file=now)
         if self._database is None:
             return
 
@@ -586,8 +613,8 @@ class SessionIndex:
         return KnownLog(file, row.offset, row.lines, Summary.from_json(row.summary))
 
 
-def _spent(infos: Iterable[SessionInfo], day: str) -> float:
-    return sum(row.usage.cost_usd or 0.0 for info in infos for row in info.spent if row.day == day)
+def _has(known: KnownLog | None, file: LogFile) -> TypeGuard[KnownLog]:
+    return known is not None and known.is_current(file)
 
 
 def _write(

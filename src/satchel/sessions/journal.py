@@ -223,8 +223,9 @@ class Journal(ABC):
             events: Any number.
             durable: Return only when they would survive a loss of power. They survive the death of the process in any
                 case.
-            forgotten: Called before anything is written if words were taken out of the log since the last batch; what
-                it returns is written instead, as many events. Nothing is written if words are taken out meanwhile.
+            forgotten: Called before anything is written if words were taken out of the log since the last batch, with
+                those that say enough to be looked for; what it returns is written instead, as many events. Nothing is
+                written if words are taken out meanwhile.
             at: When it happened; None means now.
 
         Returns:
@@ -327,7 +328,7 @@ class FileJournal(Journal):
             async with self._order:
                 await self._lock_file()
                 try:
-                    if forgotten is not None and self._taken:
+                    if forgotten is not None and self._taken is not None:
                         taken, self._taken = self._taken, None
                         lasting = list(await forgotten(taken))
                     when = at or self._clock.now()

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import re
 import time
 import zlib
 from bisect import bisect_right
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from threading import Lock
 from typing import IO, Any
@@ -27,6 +30,9 @@ _MOST_SEQ = 10**15
 """No log has so many records. Satchel did not write a line with a greater number."""
 _SEQ = re.compile(rb'\{"seq":\s*(\d{1,18}),')
 """Every line that Satchel writes begins like this, so the number can be read without decoding the line."""
+_AT = re.compile(_SEQ.pattern + rb'\s*"at":\s*"([^"]+)"')
+_TAIL = 1 << 14
+"""Bytes at the end of a log in which its last line mostly begins."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -217,6 +223,29 @@ def raw_lines(path: Path, *, start: int = 0) -> Iterator[bytes]:
         yield f"The rest of the compressed log can't be read: {error}\n".encode()
     except OSError as error:
         raise _unreadable(path, error) from error
+
+
+def newest_at(path: Path) -> datetime | None:
+    """The time of a log's last line, read from its end; None if there is none, or it doesn't begin as Satchel's do. A
+    compressed log is read to its end, and not decoded.
+    """
+    try:
+        with open_log(path) as file:
+            if isinstance(file, gzip.GzipFile):
+                last = b"".join(deque(file, maxlen=1))
+            else:
+                end, size = file.seek(0, os.SEEK_END), _TAIL
+                while True:
+                    file.seek(-min(size, end), os.SEEK_END)
+                    _, newline, last = file.read().rstrip().rpartition(b"\n")
+                    if newline or size >= end:
+                        break
+                    size *= 8
+        found = _AT.match(last)
+        at = datetime.fromisoformat(found[2].decode()) if found else None
+        return at if at is not None and at.tzinfo is not None else None
+    except (OSError, ValueError, *_DAMAGED):
+        return None
 
 
 class Offsets:

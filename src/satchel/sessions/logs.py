@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Protocol
 
@@ -135,6 +136,11 @@ class Logs(ABC):
         Raises:
             StorageError: It can't be read.
         """
+
+    def newest_at(self, path: Path) -> datetime | None:
+        """The time of the newest record of a log, read without the others; None where that can't be told."""
+        del path
+        return None
 
     @abstractmethod
     def records(self, path: Path, *, after_seq: int, limit: int) -> tuple[Record, ...]:

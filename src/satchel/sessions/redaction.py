@@ -429,7 +429,14 @@ class _Redacting:
             return None
         return self._rewritten(lines)
 
-    def _rewritten(self, lines: Callable[[], Iterable[bytes]]) -> Iterator[bytes]:
+    def _changes(self, lines: Callable[[], Iterable[bytes]]) -> bool:
+        """Whether anything is forgotten in a log that begins with a title."""
+        looking = _Redacting(self._session_id, self._words, self._memory_ids, self._matchers, None)
+        return any(looking.changed for _ in looking._rewritten(lines, finds_titles=False))
+
+    def _rewritten(
+        self, lines: Callable[[], Iterable[bytes]], *, finds_titles: bool = True
+    ) -> Iterator[bytes]:
         scope = _Scope(self._session_id, self._words, self._memory_ids, self._matchers)
         repeats = _repeating(self._words)
         calls, self.captured = _calls_and_turns_of(lines(), self._memory_ids)
@@ -444,8 +451,10 @@ class _Redacting:
                 raw += b"\n"
             matcher = scope.matcher_for(value, raw)
             is_shown = _forget_shown(value, self._memory_ids) | _forget_questions(value, raw, calls, repeats)
-            if self.changed and _forget_title(value):
+            # That of an imported conversation stands before what was said.
+            if _is_title(value) and (self.changed or (finds_titles and self._changes(lines))):
                 self.changed.append(value["seq"])
+                value["title"] = ""
                 raw = encode_line(value)
             if matcher is not None:
                 new = _rewrite_line(raw, value, matcher, is_changed=is_shown)
@@ -476,13 +485,10 @@ def _forget_shown(value: Any, memory_ids: Collection[str]) -> bool:
     return bool(gone)
 
 
-def _forget_title(value: Any) -> bool:
-    """Take out the title that a model made of what was said before. Returns whether there was one."""
-    if not isinstance(value, dict) or value.get("type") != "session_titled" or value.get("by") != "model":
-        return False
-    had = bool(value.get("title"))
-    value["title"] = ""
-    return had
+def _is_title(value: Any) -> bool:
+    """Whether it is a title that a model made of what was said: it may say the same in other words."""
+    is_titled = isinstance(value, dict) and value.get("type") == "session_titled"
+    return is_titled and value.get("by") == "model" and bool(value.get("title"))
 
 
 def _calls_and_turns_of(

@@ -1003,7 +1003,7 @@ class RowJournal(Journal):
             # If the first batch's acknowledgement is lost, the lease has to be given back all the same.
             self._lease.epoch = self._lease.epoch or 1
             while True:
-                if forgotten is not None and self._taken:
+                if forgotten is not None and self._taken is not None:
                     taken, self._taken = self._taken, None
                     lasting = list(await forgotten(taken))
                 when = at or self._logs.clock.now()

@@ -43,7 +43,7 @@ from satchel.sessions.redaction import (
     redact_log,
 )
 from satchel.sessions.row_requests import PassedOn
-from satchel.sessions.summary import SessionInfo, Summary, add_cost, source_of
+from satchel.sessions.summary import SessionInfo, Summary, UsageRow, add_cost, source_of
 from satchel.sessions.view import SessionTurn, SessionView
 from satchel.storage import Database
 from satchel.tools.kept import FOLDER
@@ -318,11 +318,17 @@ class SessionStore:
         return by_age([wanted, *others])
 
     async def spent_on(self, day: str) -> float:
-        """What all sessions of the home spent on a local day, in US dollars: a sum of the server's, or of the logs, of
-        which only what was added is read. The day is in ISO 8601.
+        """What all sessions of the home spent on a local day, in US dollars: a sum of the server's, or that of `spent`.
+        The day is in ISO 8601.
         """
         known = await self._logs.spent(day)
-        return known if known is not None else await self._index.spent_on(day)
+        return known if known is not None else sum(row.usage.cost_usd or 0.0 for row in await self.spent(day))
+
+    async def spent(self, day: str) -> Sequence[UsageRow]:
+        """The same by session, model and purpose. It waits for no index, and doesn't make one: of logs that are not in
+        the index, it reads those that were written on that day.
+        """
+        return await self._index.spent(day)
 
     async def info(self, session_id: str) -> SessionInfo:
         """One session, by its id or the unique beginning of it. Errors as in `load`."""

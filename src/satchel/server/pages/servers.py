@@ -258,6 +258,10 @@ def _changed(form: Form, before: McpServerSettings) -> dict[str, Any]:
     if not before.command:
         url = place or before.url
         kept = [name for name, value in values.items() if before.headers.get(name) == value]
+        if before.oauth_env_client_secret and urlsplit(url)[:2] != urlsplit(before.url)[:2]:
+            raise UsageError(
+                "The client secret was given for the address before. Remove the server, and add it with the new one."
+            )
         if kept and urlsplit(url)[:2] != urlsplit(before.url)[:2]:
             raise UsageError(
                 f"{kept[0]} was given for the address before. Give the one of the new address as well, or remove it."
