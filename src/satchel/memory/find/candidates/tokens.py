@@ -157,6 +157,8 @@ class Match(NamedTuple):
     known: Any
 
 
+# All numbers here are finite, but a BLAS may set the flag for what it reads beyond a short row (seen once).
+@np.errstate(invalid="ignore")
 def match(
     question: QuestionTokens, bags: Sequence[Bag | None], *, own: Ints, previous: Ints, gate: Floats
 ) -> Match:
