@@ -536,9 +536,8 @@ async def test_a_build_that_begins_before_the_turn_that_asks_has_ended_is_told_o
         return thinks(request)
 
     monkeypatch.setattr(SessionStore, "read_turns", reads)
-    async with opened(
-        tmp_path, ScriptedModel(model), sandbox__allow_unsafe=True, agent__mode="bypass"
-    ) as satchel:
+    more = {"sandbox__allow_unsafe": True, "agent__mode": "bypass", "builder__question_wait_s": 0.0}
+    async with opened(tmp_path, ScriptedModel(model), **more) as satchel:
         session = await satchel.session()
         await session.run_turn("Look at the wind, and make a tool of it for Roscoff.")
         await until(session, "complete")

@@ -124,8 +124,8 @@ async def _turns(session_id: str, home: Home) -> Sequence[SessionTurn]:
     for _ in range(_MOST_LOOKS):
         turns.clear()
         await home.sessions.read_turns(session_id, visit)
-        runs = newest.end is None and await home.sessions.writer(session_id) is not None
-        if not runs or home.memory is None:
+        runs = newest.start is not None and newest.end is None
+        if home.memory is None or not runs or await home.sessions.writer(session_id) is None:
             break
         await anyio.sleep(_LOOK_S)
     return turns
