@@ -65,11 +65,17 @@ class CheckedFact:
 
 
 def check(
-    proposal: Proposal, window: Window, known: Mapping[str, MemoryRecord], *, locale: str = ""
+    proposal: Proposal,
+    window: Window,
+    known: Mapping[str, MemoryRecord],
+    *,
+    locale: str = "",
+    is_again: bool = False,
 ) -> CheckedFact | str:
     """Verify a proposal against a window.
 
-    `known` are the facts that the model was shown, by their ids; a relation to any other fact is ignored.
+    `known` are the facts that the model was shown, by their ids; a relation to any other fact is ignored. If the model
+    was asked for it again, it loses the dates that nobody said and stays.
 
     Returns:
         The fact to store, or the reason why it is dropped.
@@ -93,7 +99,7 @@ def check(
     meant = {**said, **places.meant(proposal, time_of_it)}
     before = None if proposal.relation == "new" else known.get(proposal.to)
     named = {day for fact in known.values() for day in _ISO.findall(fact.content)}
-    content = _with_days(proposal.content, sources, meant, named, resolve)
+    content = _with_days(proposal.content, sources, meant, named, resolve, is_again=is_again)
     if content is None:
         return "it names a day that nobody said"
     content = _with_end(content, proposal.until, time_of_it)
@@ -399,9 +405,12 @@ def _with_days(
     meant: Mapping[str, ResolvedDate],
     named: Collection[str],
     resolve: _Resolve,
+    *,
+    is_again: bool,
 ) -> str | None:
     """Add the days that relative dates mean to a fact; None if it names a day that neither the conversation nor what
-    was known before does (`named`).
+    was known before does (`named`). If it `is_again`, "…" stands for such a date: a wrong day is worse than none, and
+    a note that is lost is worse than one without a day.
     """
     parts: list[str] = []
     at = 0
@@ -411,7 +420,11 @@ def _with_days(
         is_absolute = _is_absolute(found, resolve)
         is_known = known is not None and known.start is not None
         if is_absolute and not is_known and not _is_named(found, meant, named, sources):
-            return None
+            if not is_again or not _ISO.fullmatch(found.text):
+                return None
+            parts += (content[at : found.offset], "…")
+            at = end
+            continue
         if known is None or known.start is None or known.end is None or is_absolute:
             continue
         days = f"{known.start}" if known.start == known.end else f"{known.start} to {known.end}"
