@@ -10,7 +10,6 @@ from datetime import date, datetime
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
 
 from satchel.plain import as_json
-from satchel.spacing import normal_form
 
 if TYPE_CHECKING:
     from satchel.memory.records import MemoryRecord
@@ -191,4 +190,4 @@ def _clauses(words: str) -> Iterator[str]:
 
 
 def _key(clause: str) -> list[str]:
-    return _WORD.findall(normal_form(clause))
+    return _WORD.findall(clause.casefold())
