@@ -619,6 +619,7 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(3, "memory:surface:restatements", "DESIGN 5", "Restatements are collapsed."),
     built(20, "memory:page:noted", "issue 20 §6", "The request that reads a conversation also says where each fact stands: it is on the page at once, in its own words."),
     built(20, "memory:page:kept", "issue 20 §1", "Whoever reads a conversation sees the page, takes off it what is over, and replaces a note by one that says it and more; the user's own lines stay."),
+    built(20, "memory:page:short", "issue 20 §1", "A reading may leave whole clauses out of a line of the page, never a word within one, and nothing where it could cost a life or a secret; the fact keeps its words, and the line has them again when they change."),
     built(20, "background:budget", "issue 20 §6", "One switch and one daily budget hold for all that models do in the background; usage shows a line for each kind and the total against the budget."),
     built(20, "memory:page:written", "issue 20 §1", "One dated page holds what was read and what was stored by hand; each line is a fact in its own words, so that it can't say more, and no model is asked for the page."),
     built(20, "memory:page:edited", "issue 20 §1", "The user's own lines stay word for word, what the user took off stays off, and every version can be restored."),

@@ -97,10 +97,12 @@ class WindowReading:
 
     Attributes:
         off: The ids of facts that need not stand on the page any more.
+        short: What their lines on the page may say instead of all that they say, by their ids.
     """
 
     facts: tuple[Proposal, ...]
     off: tuple[str, ...]
+    short: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,7 +153,8 @@ class Known:
         return "\n".join([*lines, *map(self._line, self.near)]) or "(nothing)"
 
     def _line(self, fact: MemoryRecord) -> str:
-        return f"{fact.id[: self.chars]} {fact.said_at:%m-%d} {' '.join(fact.content.split())}"
+        mark = " …" if fact.id in self.page.short else ""
+        return f"{fact.id[: self.chars]} {fact.said_at:%m-%d} {' '.join(fact.content.split())}{mark}"
 
 
 EVERY: Final = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday", "month", "year")
@@ -197,6 +200,15 @@ _EXTRACT_SCHEMA: Final[Mapping[str, Any]] = {
             },
         },
         "off": {"type": "array", "items": {"type": "string"}},
+        "short": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "properties": {"id": {"type": "string"}, "text": {"type": "string"}},
+                "required": ["id", "text"],
+                "additionalProperties": False,
+            },
+        },
     },
     "required": ["facts", "off"],
     "additionalProperties": False,
@@ -250,6 +262,7 @@ async def ask_extractor(
     return WindowReading(
         facts=tuple(replace(fact, to=known.id_of(fact.to)) for fact in read.facts),
         off=tuple(dict.fromkeys(id for id in map(known.id_of, read.off) if id)),
+        short={id: text for short, text in read.short.items() if (id := known.id_of(short))},
     )
 
 
@@ -325,9 +338,10 @@ def _read_verdict(answer: str) -> WindowVerdict:
 def _read_answer(answer: str) -> WindowReading:
     facts: object = None
     off: object = None
+    short: object = None
     for value in values_in(answer):
         if isinstance(value, dict):
-            facts, off = value.get("facts"), value.get("off")
+            facts, off, short = value.get("facts"), value.get("off"), value.get("short")
         elif (value or "{" not in answer) and all(isinstance(fact, dict) for fact in value):
             facts = value  # the list without the object around it
         if isinstance(facts, list):
@@ -336,8 +350,16 @@ def _read_answer(answer: str) -> WindowReading:
                     _read_proposal(fact, number) for number, fact in enumerate(facts[:_MAX_FACTS], 1)
                 ),
                 off=tuple(map(_id, off)) if isinstance(off, list) else (),
+                short=_read_short(short),
             )
     raise ValueError('there is no JSON object with a list "facts" in it.')
+
+
+def _read_short(short: object) -> dict[str, str]:
+    """From a list of objects with id and text, or one object with a text for each id."""
+    listed = [one for one in short if isinstance(one, dict)] if isinstance(short, list) else []
+    pairs = short.items() if isinstance(short, dict) else [(one.get("id"), one.get("text")) for one in listed]
+    return {_id(id): text for id, text in pairs if isinstance(text, str)}
 
 
 def _read_proposal(fact: object, number: int) -> Proposal:

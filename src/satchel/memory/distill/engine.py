@@ -137,7 +137,7 @@ class Distiller:
         async with self._lock:
             await self._read_sessions(run)
             if run.page_tokens > 0:  # What was stored by hand gets a place too.
-                await self._page.note({}, (), budget_tokens=run.page_tokens)
+                await self._page.note({}, (), {}, budget_tokens=run.page_tokens)
             pending = await self._space.read(ledger.count_pending)
             return DistillReport(
                 windows=tuple(run.results), usage=run.usage, pending=pending, stopped=run.stopped
@@ -250,8 +250,9 @@ class Distiller:
         sections = {draft.id: fact.proposal.section for fact, draft in stored}
         # What says all of a known fact and more takes its place.
         off = [fact.known.id for fact, _ in stored if fact.known and fact.proposal.relation == "elaborates"]
-        if run.page_tokens > 0 and (sections or off or reading.off):
-            await self._page.note(sections, {*reading.off, *off}, budget_tokens=run.page_tokens)
+        if run.page_tokens > 0 and (sections or off or reading.off or reading.short):
+            off += reading.off
+            await self._page.note(sections, off, reading.short, budget_tokens=run.page_tokens)
         return result
 
     def _checked(

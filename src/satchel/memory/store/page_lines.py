@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
@@ -47,11 +48,13 @@ class PageLine:
     """One line of a version.
 
     Attributes:
-        text: The words of its fact when it was written; "" where the user took the line off the page.
+        text: The words of its fact when it was written, or a shorter form of them; "" where the user took the line off
+            the page.
         facts: The ids of the memories that it stands on: one, but for lines of older programs. Of a line that the user
             took off, or rewrote, they may not come back.
         until: The last day on which it is shown.
         by: Who wrote it, or took it off.
+        of: The `content_hash` of the words that `text` is a shorter form of; "" where it is none.
     """
 
     section: Section
@@ -59,6 +62,7 @@ class PageLine:
     facts: tuple[str, ...] = ()
     until: date | None = None
     by: Author = "model"
+    of: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +109,7 @@ def lines_from_json(found: Any) -> tuple[PageLine, ...]:
                 facts=tuple(str(id) for id in line["facts"]),
                 until=None if line["until"] is None else date.fromisoformat(line["until"]),
                 by=_one_of(line["by"], get_args(Author)),
+                of=str(line.get("of", "")),
             )
             for line in found
         )
@@ -122,6 +127,8 @@ def version_to_json(version: PageVersion) -> dict[str, Any]:
     """A version as plain JSON data, with the lines that have words."""
     found: dict[str, Any] = as_json(replace(version, lines=version.shown))
     del found["changed"]
+    for line in found["lines"]:
+        del line["of"]
     return found
 
 
@@ -131,10 +138,56 @@ class PageFacts:
 
     Attributes:
         facts: The facts with their sections, in the page's order.
-        used: How many letters they have.
+        short: The ids of those whose lines are shorter than they are.
+        used: How many letters the lines have.
         room: How many letters the page may have; 0 where there is no page.
     """
 
     facts: tuple[tuple[Section, MemoryRecord], ...] = ()
+    short: frozenset[str] = frozenset()
     used: int = 0
     room: int = 0
+
+
+_DIVIDES: Final = re.compile(r"""[(\["“„«][^)\]"”“»]*[)\]"”“»]|(;) """)
+"""A semicolon, but for those within brackets and quotation marks."""
+_WORD: Final = re.compile(r"\w+")
+
+
+def shortened(text: str, words: str) -> str:
+    """A note without the clauses that `text` leaves out, in the note's own words, with "…" where they stood.
+
+    Semicolons divide a note into clauses. The first stays. Commas divide nothing: what follows one is often what
+    limits or denies the words before it, or is denied by them ("may drive, but not at night", "no nuts, eggs").
+
+    Args:
+        text: The clauses that stay, in their order; case, punctuation and spaces don't matter.
+        words: The note, on one line.
+
+    Returns:
+        "" where `text` is nothing of the kind.
+    """
+    wanted = [key for clause in _clauses(" ".join(text.split())) if (key := _key(clause))]
+    found, taken, is_left_out = "", 0, False
+    for clause in _clauses(words):
+        if taken < len(wanted) and _key(clause) == wanted[taken]:
+            found += f"; {clause}" if found else clause
+            taken, is_left_out = taken + 1, False
+        elif not found:
+            return ""
+        elif not is_left_out:
+            found, is_left_out = f"{found} …", True
+    return found if taken == len(wanted) else ""
+
+
+def _clauses(words: str) -> Iterator[str]:
+    begin = 0
+    for mark in _DIVIDES.finditer(words):
+        if mark[1]:
+            yield words[begin : mark.start()]
+            begin = mark.end()
+    yield words[begin:]
+
+
+def _key(clause: str) -> list[str]:
+    return _WORD.findall(clause.casefold())

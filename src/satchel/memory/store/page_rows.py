@@ -17,9 +17,11 @@ from satchel.memory.store.page_lines import (
     Author,
     PageLine,
     PageVersion,
+    Section,
     State,
     lines_from_json,
     lines_to_json,
+    shortened,
 )
 from satchel.memory.store.repository import among, content_hash, known_ids, read_records, records_by_id
 from satchel.memory.store.statement_rows import HOLDS, MOST_PINS
@@ -28,11 +30,27 @@ from satchel.storage import Prepared
 
 _MOST_VERSIONS: Final = 60
 """That are kept: a month or two."""
+_WHOLE: Final = ("limits", "confidential")
+"""The sections where a part that is left out could cost a life, or a secret."""
+_WHOLE_IMPORTANCE: Final = 5
 
 
 def words_of(fact: MemoryRecord) -> str:
     """What a fact says, on one line."""
     return " ".join(fact.content.split())
+
+
+def short_of(fact: MemoryRecord, text: str, section: Section) -> str:
+    """A fact as `text` shortens it; "" where it doesn't, or may not."""
+    if section in _WHOLE or fact.importance >= _WHOLE_IMPORTANCE:
+        return ""
+    return shortened(text, words_of(fact))
+
+
+def words_on(line: PageLine, fact: MemoryRecord) -> str:
+    """What a line says of a fact now: its shorter form only while the fact has the words that it was made of."""
+    words = words_of(fact)
+    return (line.of == content_hash(words) and short_of(fact, line.text, line.section)) or words
 
 
 def newest(connection: Connection, space: int) -> PageVersion | None:
@@ -189,7 +207,7 @@ def drop_facts(connection: Connection, space: int, gone: Collection[str], change
                 [one]
                 if lost.isdisjoint(one.facts)
                 else [
-                    replace(one, text=one.text and words_of(left[id]), facts=(id,))
+                    replace(one, text=one.text and words_of(left[id]), facts=(id,), of="")
                     for id in one.facts
                     if id in left
                 ]

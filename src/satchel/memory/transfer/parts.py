@@ -104,7 +104,9 @@ def offset_of(value: object) -> int:
 
 
 def _lines(value: Any) -> tuple[PageLine, ...]:
-    return tuple(replace(one, text=printable(one.text)) for one in lines_from_json(value))
+    return tuple(
+        replace(one, text=printable(one.text), of=printable(one.of)) for one in lines_from_json(value)
+    )
 
 
 Any64: TypeAlias = Annotated[int, partial(whole, what="number")]

@@ -14,8 +14,17 @@ from satchel.memory.show.page.rendering import FILLED, FRAME_TOKENS, section_for
 from satchel.memory.show.profile import is_own
 from satchel.memory.store import statement_rows
 from satchel.memory.store.page_lines import MOST_CHARS, PageLine, PageVersion, Section, State
-from satchel.memory.store.page_rows import ended, holding, insert_version, newest, set_changed, words_of
-from satchel.memory.store.repository import read_records
+from satchel.memory.store.page_rows import (
+    ended,
+    holding,
+    insert_version,
+    newest,
+    set_changed,
+    short_of,
+    words_of,
+    words_on,
+)
+from satchel.memory.store.repository import content_hash, read_records
 from satchel.memory.store.tables import memories, spaces
 
 _MOST_FACTS: Final = 200
@@ -38,13 +47,15 @@ def note(
     space: int,
     sections: Mapping[str, Section | None],
     off: Collection[str],
+    short: Mapping[str, str],
     *,
     budget_tokens: int,
     at: int,
 ) -> PageVersion | None:
     """Take facts to the page in their own words, by the section of each id, None for none, and those of `off` off it;
-    the user's own lines stay. Facts that nobody gave a place or no place, such as those that were stored by hand, get
-    one by their words while the whole page has room. None where nothing changed.
+    lines in `short` get a shorter form, if it is one; the user's own lines stay. Facts that nobody gave a place or no
+    place, such as those that were stored by hand, get one by their words while the whole page has room. None where
+    nothing changed.
     """
     base = newest(connection, space)
     before = base.lines if base is not None else ()
@@ -61,7 +72,7 @@ def note(
             continue
         gone.update(id for id in line.facts if id in off)
         standing += [
-            replace(line, text=words_of(told[id]), facts=(id,))
+            _standing(line, told[id], short.get(id, ""))
             for id in line.facts
             if line.text and id in told and id not in off
         ]
@@ -86,6 +97,12 @@ def note(
     return insert_version(
         connection, space, [*standing, *new], last=base, by="model", state=state, changed=changed, at=at
     )
+
+
+def _standing(line: PageLine, fact: MemoryRecord, short: str) -> PageLine:
+    words = words_of(fact)
+    text = short_of(fact, short, line.section) or words_on(line, fact)
+    return replace(line, text=text, facts=(fact.id,), of="" if text == words else content_hash(words))
 
 
 def _noted(fact: MemoryRecord, section: Section | None) -> list[PageLine]:

@@ -11,7 +11,7 @@ from satchel.memory.records import MemoryRecord
 from satchel.memory.show.page.records import Page, ShownLine
 from satchel.memory.spheres import is_granted
 from satchel.memory.store.page_lines import SECTIONS, PageVersion, Section
-from satchel.memory.store.page_rows import words_of
+from satchel.memory.store.page_rows import words_of, words_on
 from satchel.memory.text.framing import (
     PAGE_HEAD,
     PROFILE_TAIL,
@@ -78,7 +78,8 @@ def rendered(
             if (fact := held.get(id) or ended.get(id)) is None:
                 continue
             mark = "" if id in held else _OVER
-            one = _line(fact, line.section, until=line.until, by=line.by, today=today, mark=mark)
+            words = words_on(line, fact)
+            one = _line(fact, line.section, until=line.until, by=line.by, today=today, words=words, mark=mark)
             if not is_granted(fact.spheres, granted):
                 left_out.append((one, _NOT_GRANTED))
             elif id not in held:

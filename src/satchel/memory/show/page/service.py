@@ -78,37 +78,47 @@ class Pages:
         )
 
     async def facts(self, budget_tokens: int) -> PageFacts:
-        """What a reader of a conversation is shown of the page: its facts, each in its own words, and its room."""
+        """What a reader of a conversation is shown of the page: its facts, and its room."""
         at = self._space.now_micros()
         today = self._space.clock.now().date()
 
-        def read(connection: Connection, space: int) -> list[tuple[Section, MemoryRecord]]:
+        def read(connection: Connection, space: int) -> list[tuple[PageLine, MemoryRecord]]:
             version = rows.newest(connection, space)
             lines = version.shown if version is not None else ()
             held = rows.holding(connection, space, {id for line in lines for id in line.facts}, at=at)
-            there: dict[str, tuple[Section, MemoryRecord]] = {}
+            there: dict[str, tuple[PageLine, MemoryRecord]] = {}
             for section in SECTIONS:
                 for line in lines:
                     if line.section == section and not (line.until is not None and line.until < today):
                         for id in line.facts:
                             if id in held:
-                                there.setdefault(id, (section, held[id]))
+                                there.setdefault(id, (line, held[id]))
             return list(there.values())
 
         page = await self._space.read(read)
         return PageFacts(
-            facts=tuple(page),
-            used=sum(len(page_line(fact.content)) + 1 for _, fact in page),
+            facts=tuple((line.section, fact) for line, fact in page),
+            short=frozenset(
+                fact.id for line, fact in page if rows.words_on(line, fact) != rows.words_of(fact)
+            ),
+            used=sum(len(page_line(rows.words_on(line, fact))) + 1 for line, fact in page),
             # What is a little too much is still shown until the next reading makes room.
             room=max(0, int((budget_tokens * FILLED - FRAME_TOKENS) * CHARS_A_TOKEN)),
         )
 
     async def note(
-        self, sections: Mapping[str, Section | None], off: Collection[str], *, budget_tokens: int
+        self,
+        sections: Mapping[str, Section | None],
+        off: Collection[str],
+        short: Mapping[str, str],
+        *,
+        budget_tokens: int,
     ) -> PageVersion | None:
-        """Take facts to the page and others off it, as whoever read a conversation said; see `noting.note`."""
+        """Take facts to the page and others off it, and shorten lines, as whoever read a conversation said; see
+        `noting.note`.
+        """
         at = self._space.now_micros()
-        return await self._space.write(noting.note, sections, off, budget_tokens=budget_tokens, at=at)
+        return await self._space.write(noting.note, sections, off, short, budget_tokens=budget_tokens, at=at)
 
     # The user's own.
 
