@@ -111,3 +111,32 @@ async def test_a_page_that_waits_is_told_of_and_no_model_sees_it(tmp_path: Path)
         await satchel.memory.accept_page()
         await (await satchel.session()).run_turn("Hello")
         assert "As of 2026-11-25." in memory_blocks(model.requests[1])[0]
+
+
+@requirement("memory:page:short")
+async def test_what_a_line_leaves_out_is_shown_when_it_matters_and_forgotten_with_the_line(
+    tmp_path: Path,
+) -> None:
+    model = ScriptedModel(["One.", "Two."])
+    clock = ManualClock(at=SUNDAY + timedelta(hours=12))
+    async with opened(tmp_path, model, clock=clock) as satchel:
+        memory = satchel.memory
+        assert memory is not None
+        note = "Pancho (the user's father): lives in Telde; keeps canaries in the bathtub; born in Arucas"
+        short = "Pancho (the user's father): lives in Telde …; born in Arucas"
+        id = await memory.add(note)
+        await memory.distill(model=ScriptedModel([]))
+        await memory.add_episodes([Episode(session="s", turn=1, speaker="user", text="It rains.")])
+        answer = json.dumps({"facts": [], "off": [], "short": [{"id": id, "text": short}]})
+        await memory.distill(model=ScriptedModel([answer]))
+        session = await satchel.session()
+        await session.run_turn("What does Pancho, the user's father, keep in the bathtub?")
+        page, surfaced = memory_blocks(model.requests[0])
+        assert short in page
+        assert note in surfaced
+        await memory.restore_page(1)
+        await satchel.forget([id])
+        await session.run_turn("And now?")
+        log = logged(session).read_text()
+        for word in ("Telde", "Arucas"):
+            assert word not in log + "".join(memory_blocks(model.requests[1]))
