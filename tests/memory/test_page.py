@@ -530,3 +530,34 @@ async def test_what_does_not_fit_is_found_by_search_and_something_of_importance_
         small = await memory.page(budget_tokens=60, proposed=True)
         assert small is not None
         assert [one.words for one in small.memories] == ["The user is allergic to nuts."]
+
+
+@requirement("memory:page:written")
+async def test_a_note_that_a_guest_completed_takes_no_place_on_the_page() -> None:
+    async with opened() as (memory, clock):
+
+        async def says(turn: int, note: dict[str, Any], *said: tuple[str, str]) -> None:
+            episodes = [
+                Episode(
+                    session=f"s{turn}", turn=n, speaker=who, text=text, said_at=clock.now(),
+                    trust="user" if who == "user" else "outside",
+                )
+                for n, (who, text) in enumerate(said)
+            ]  # fmt: skip
+            await memory.add_episodes(episodes)
+            model = ScriptedModel(lambda _: json.dumps({"facts": [note], "off": []}))
+            await memory.distill(model=model)
+
+        note = {"content": "Linh: flute lessons", "quote": "Linh has flute lessons", "section": "people"}
+        await says(1, note, ("user", "Linh has flute lessons"))
+        assert await shown(memory) == ["Linh: flute lessons"]
+        (known,) = await memory.list(kind="fact")
+        more = {
+            "content": "Linh: flute lessons with Anselm", "quote": "Linh goes on with the flute",
+            "more_quotes": ["she learns it with Anselm"], "section": "people",
+            "relation": "elaborates", "to": known.id,
+        }  # fmt: skip
+        clock.advance(86_400)
+        await says(2, more, ("user", "Linh goes on with the flute"), ("guest", "she learns it with Anselm"))
+        assert len(await memory.list(kind="fact")) == 2
+        assert await shown(memory) == ["Linh: flute lessons"]

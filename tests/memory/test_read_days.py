@@ -95,12 +95,43 @@ async def test_a_note_may_name_its_days_as_dates_and_none_that_nobody_said() -> 
     assert (await stored("2026-05-08", text, today, "lasting", ""))[2] == today
     exam = "Pia: has her driving test in July 2026"
     assert (await stored("2026-05-08", "pia has driving test in july", exam, "lasting", ""))[2] == exam
+    invited = "Meeting Sat 2026-04-18, invitations by Sat 2026-04-04"
+    said = "the meeting moves to Saturday 18 April, write the invitations two weeks before"
+    assert (await stored("2026-03-17", said, invited, "lasting", ""))[2] == invited
+    ten = "Eli: 10 on Sat 2026-06-06, six lads for tea"
+    assert (await stored("2026-05-31", "elis 10 on sat, six lads for tea", ten, "lasting", ""))[2] == ten
+    # A time behind it makes a date no surer.
+    with pytest.raises(ValueError, match="not enough values"):
+        await stored("2026-05-08", text, "User: away from Fri 2026-05-29 7.30", "lasting", "")
     with pytest.raises(ValueError, match="not enough values"):
         await stored(
             "2026-05-08", "pia has driving test in july", exam.replace("July", "August"), "lasting", ""
         )
     with pytest.raises(ValueError, match="not enough values"):
         await stored("2026-05-08", text, "User: away on 2026-05-29", "lasting", "")
+
+
+@requirement("memory:time:days")
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("said_on", "content", "kind", "when", "until", "days", "found"),
+    [
+        ("2026-03-04", "gesperrt vom 2. bis 8. April", "period", "2.", "bis 8. April", ["2026-04-02", "2026-04-08"],
+         "gesperrt vom 2. bis 8. April"),
+        ("2026-03-04", "no wine for Lent", "period", "", "Lent", ["2026-03-04", "2026-04-04"], "no wine for Lent"),
+        ("2026-03-06", "il a fait 6 mois il y a 3 ans", "lasting", "", "", [], "il a fait 6 mois il y a 3 ans"),
+        ("2026-06-17", "drops for four weeks from Wed 2026-06-17", "period", "today", "four weeks", ["2026-06-17"],
+         "drops for four weeks from Wed 2026-06-17"),
+        ("2026-01-20", "control mañana miércoles a las 8:15", "event", "mañana miércoles", "", [],
+         "control mañana miércoles (2026-01-21) a las 8:15"),
+        ("2026-05-06", "Ewa bakes on Sunday", "event", "on Sunday", "", [], "Ewa bakes on Sunday (2026-05-10)"),
+    ],
+)  # fmt: skip
+async def test_a_day_is_added_once_and_only_to_words_that_mean_another_one_later(
+    said_on: str, content: str, kind: str, when: str, until: str, days: list[str], found: str
+) -> None:
+    said = f"{content}, from today" if when == "today" else content
+    assert (await stored(said_on, said, content, kind, when, *days, until=until))[2] == found
 
 
 WEEKDAYS = {
@@ -138,7 +169,7 @@ async def test_a_note_that_is_refused_is_asked_for_once_more_with_the_reason() -
 
     def answer(request: ModelRequest) -> str:
         asked.append(request.messages[0].text)
-        due = "" if len(asked) > 1 else ", invitations by Sat 2026-04-04"
+        due = "" if len(asked) > 1 else ", invitations by Sat 2026-04-11"
         note = {
             "content": f"Meeting Sat 2026-04-18{due}", "quote": "the meeting moves to Saturday 18 April",
             "time": "event", "when": "Saturday 18 April", "first": "2026-04-18",

@@ -75,7 +75,7 @@ LOCK = "Lock 27 closed for gate repair 16 to 20 March, boats wait at the upper p
                 when="16 to 20 March",
             ),
             TUESDAY,
-            "Lock 27 will be closed 16 to 20 March (2026-03-16 to 2026-03-20).",
+            "Lock 27 will be closed 16 to 20 March.",
             "2026-03-16",
             "2026-03-20",
             id="a range ahead is not last year's",
@@ -89,7 +89,7 @@ LOCK = "Lock 27 closed for gate repair 16 to 20 March, boats wait at the upper p
                 when="am 2. Juni",
             ),
             TUESDAY,
-            "Der Benutzer schenkt Linh zum 25. Hochzeitstag am 2. Juni (2026-06-02) eine Reise.",
+            "Der Benutzer schenkt Linh zum 25. Hochzeitstag am 2. Juni eine Reise.",
             "2026-06-02",
             "2026-06-02",
             id="the number of an anniversary is no day",
@@ -159,7 +159,7 @@ LOCK = "Lock 27 closed for gate repair 16 to 20 March, boats wait at the upper p
                 when="jusqu'au 20 mars",
             ),
             TUESDAY,
-            "Le contrat se résilie jusqu'au 20 mars (2026-03-20).",
+            "Le contrat se résilie jusqu'au 20 mars.",
             "2026-03-20",
             "2026-03-20",
             id="French",
@@ -179,7 +179,7 @@ LOCK = "Lock 27 closed for gate repair 16 to 20 March, boats wait at the upper p
                 "Lock 27 was closed 16 to 20 March.", "closed 16 to 20 March", "past", when="16 to 20 March"
             ),
             TUESDAY,
-            "Lock 27 was closed 16 to 20 March (2025-03-16 to 2025-03-20).",
+            "Lock 27 was closed 16 to 20 March.",
             "2025-03-16",
             "2025-03-20",
             id="what was over is last year's",
@@ -316,7 +316,7 @@ async def test_the_agenda_holds_deadlines_rounds_and_ends_until_they_are_done_or
         assert await life.agenda(date(2026, 3, 12)) == [("Tue 2026-03-17", rehearsal)]
         assert await life.agenda(date(2026, 3, 13)) == [
             ("Tue 2026-03-17", rehearsal),
-            ("by Fri 2026-03-20", "The user wants to cancel the insurance by 20 March (2026-03-20)."),
+            ("by Fri 2026-03-20", "The user wants to cancel the insurance by 20 March."),
         ]
         assert [day for day, _ in await life.agenda(date(2026, 3, 24))] == [
             "Tue 2026-03-24",

@@ -16,7 +16,7 @@ from satchel.memory.distill.asking import EVERY, Proposal
 from satchel.memory.distill.days import DayWords, day_of, fits, is_misspelt_in, said_in
 from satchel.memory.distill.windows import EpisodePart, Window
 from satchel.memory.records import TRUST_RANK, FactTime, MemoryRecord, Trust
-from satchel.memory.text.dates import ResolvedDate, days_meant, end_of_length, resolve_dates
+from satchel.memory.text.dates import ResolvedDate, days_meant, end_of_length, ends_of_lengths, resolve_dates
 
 _Resolve: TypeAlias = Callable[[str, datetime | date], Sequence[ResolvedDate]]
 
@@ -29,6 +29,7 @@ _MIN_LETTERS: Final = 4
 _ISO: Final = re.compile(r"\b\d{4}-\d\d-\d\d\b")
 _YEAR: Final = re.compile(r"\d{4}")
 _YEAR_DAYS: Final = 366
+_NEAR: Final = timedelta(days=62)
 _ABOUT_USER: Final = re.compile(r"(?:the\s+)?user\b", re.IGNORECASE)
 """The beginning of a fact about the user, as opposed to one that says who reports it."""
 
@@ -82,21 +83,13 @@ def check(
     quote, sources = found
     if all(piece.trust == "outside" for piece in sources) and _ABOUT_USER.match(proposal.content):
         return "it states as true about the user what only an outside source says"
-    resolve = partial(resolve_dates, locale=locale)
     said_at = sources[0].said_at
-    said = _dates_in(window, sources, quote, resolve)
+    said = _dates_in(window, sources, quote, partial(resolve_dates, locale=locale))
     places = _Places(window, sources, locale, said)
     time_of_it = places.time_of(proposal)
-    if places.read(proposal) is not None:
-        # A note with days of its own has them as dates; in "her morning shift", no word is a day.
-        said = {f"\0{words}": day for words, day in said.items()}
-    meant = {**said, **places.meant(proposal, time_of_it)}
     before = None if proposal.relation == "new" else known.get(proposal.to)
-    named = {day for fact in known.values() for day in _ISO.findall(fact.content)}
-    content = _with_days(proposal.content, sources, meant, named, resolve)
-    if content is None:
+    if not places.are_named(proposal, time_of_it, known.values()):
         return "it names a day that nobody said"
-    content = _with_end(content, proposal.until, time_of_it)
     ended = places.days(proposal.ended, is_past=True)
     valid_from = valid_to = None
     if time_of_it is not None:
@@ -107,7 +100,7 @@ def check(
             valid_to = _day_after(time_of_it.last, said_at)
     return CheckedFact(
         proposal=proposal,
-        content=content,
+        content=places.with_days(proposal, time_of_it),
         quote=quote,
         sources=sources,
         trust=_trust_of(quote, sources),
@@ -187,7 +180,7 @@ class _Places:
                 for text, day in ((proposal.when, first), (proposal.until, last))
                 if _ISO.fullmatch(text)
             ]
-            is_said = days and all(_is_named(day, self.said, (), self.sources) for day in days)
+            is_said = days and all(_is_named(day, self.said.values(), self.sources) for day in days)
             return (first, last) if is_said else None
         said = said_in(words)
         if not fits(said, first, last, self._said_on):
@@ -226,12 +219,12 @@ class _Places:
             first = last
         elif until is not None:
             last = until[1]
-        elif proposal.until:
-            last = self._end(proposal.until, first or said) or last
+        else:
+            end = self._end(proposal.until, first or said) if proposal.until else None
+            is_beginning = proposal.time == "period" and when is not None and when[0] == when[1]
+            last = end if end is not None or is_beginning else last
         if proposal.time == "period":
             first = first or said
-            if until is None and not proposal.until and when is not None and when[0] == when[1]:
-                last = None  # Only its beginning was said.
         if first is not None and last is not None and last < first:
             when = self.days(proposal.when, is_past=True)  # "From March until Friday": it has begun.
             first, last = (when[0], last) if when is not None and when[0] <= last else (None, None)
@@ -239,37 +232,92 @@ class _Places:
         kind = "past" if last is not None and last < said else proposal.time
         return FactTime(kind=kind, first=first, last=last)
 
-    def meant(self, proposal: Proposal, found: FactTime | None) -> dict[str, ResolvedDate]:
-        """What the dates in the fact's own sentence mean: those of its time as they were computed, others only where
-        that doesn't depend on whether they were over ("the same people as on the 15th").
+    def with_days(self, proposal: Proposal, found: FactTime | None) -> str:
+        """The note, with the days behind words that mean others when they are read later: "tomorrow", "on Friday", "for
+        four weeks". None stand beside a day that is there with its month or its date.
+        """
+        content, until = proposal.content, proposal.until
+        added: dict[int, tuple[date, date]] = {}
+        there: set[date] = set()
+        for mention in resolve_dates(content, self.sources[0].said_at, locale=self.locale):
+            days = self._days_of(mention.text, proposal, found)
+            if days is not None and _says_month(mention.text, days[0]):
+                there.add(days[0])
+            elif days is not None:
+                added[mention.offset + len(mention.text)] = days
+        place = find_quote(until, content)
+        length = self._length(until, found)
+        if place is not None and length is not None:
+            added.setdefault(place[1], length)
+        # Once, and behind the whole of "tomorrow, Wednesday".
+        for end, (first, last) in sorted(added.items(), reverse=True):
+            if first not in there and str(first) not in proposal.content:
+                there.add(first)
+                days_of_it = f"{first}" if first == last else f"{first} to {last}"
+                content = f"{content[:end]} ({days_of_it}){content[end:]}"
+        return content
+
+    def _days_of(self, words: str, proposal: Proposal, found: FactTime | None) -> tuple[date, date] | None:
+        """What a date in the note means: as it was said, where the model gives the note no time; the days of its time,
+        where it is that; else what it means whether it was over or not.
         """
         if found is None:
-            return {}
-        meant: dict[str, ResolvedDate] = {}
-        first, last = found.first or found.last, found.last or found.first
-        if first is not None and last is not None:
-            meant["\0"] = ResolvedDate(text="\0", offset=0, start=first, end=last)
-        is_read = self.read(proposal) is not None
-        said_at = self.sources[0].said_at
-        is_past = found.kind in ("past", "lasting")
-        for date_of in resolve_dates(proposal.content, said_at, locale=self.locale):
-            key = _key(date_of.text)
-            own = next(
-                (words for words in (proposal.when, proposal.until) if key in _key(words)),
-                "",
+            one = self.said.get(_key(words))
+            return None if one is None or one.start is None or one.end is None else (one.start, one.end)
+        key = _key(words)
+        roles = [
+            bool(own) and (key in own or own in key) for own in map(_key, (proposal.when, proposal.until))
+        ]
+        if any(roles):
+            if found.kind == "recurrence":
+                return None if self.read(proposal) else self.days(words, is_past=False)
+            first = found.first if roles[0] else found.last
+            last = found.last if roles[1] or not proposal.until else found.first
+            if first is None or (roles[1] and last is None):
+                return None
+            length = self._length(proposal.until, found) if roles[1] else None
+            return length or (first, last or first)
+        # In "her morning shift", beside days that the model says, no word is a day.
+        if self.read(proposal) is not None:
+            return None
+        days = self.days(words, is_past=True)
+        if days is None or days != self.days(words, is_past=False):
+            return None
+        # A day that is counted from far away ("three years ago") is not that day.
+        return days if min(abs(day - self._said_on) for day in days) <= _NEAR else None
+
+    def _length(self, words: str, found: FactTime | None) -> tuple[date, date] | None:
+        """The days of a time if the words say how long it lasts."""
+        if found is None or found.first is None or found.last is None:
+            return None
+        return None if self._end(words, found.first) is None else (found.first, found.last)
+
+    def are_named(self, proposal: Proposal, found: FactTime | None, known: Collection[MemoryRecord]) -> bool:
+        """Whether each date in the note was said, or is known, or can be counted from one that was said."""
+        meant = list(self.said.values())
+        if found is not None and (first := found.first or found.last) is not None:
+            meant.append(ResolvedDate(text="", offset=0, start=first, end=found.last or first))
+        there = "\n".join(fact.content for fact in known)
+        of_it = next((fact.content for fact in known if fact.id == proposal.to), "")
+        bases = {one.start for one in meant if one.start == one.end and one.start is not None}
+        bases |= {date.fromisoformat(day) for day in _ISO.findall(of_it) if day_of(day, self._said_on)}
+
+        def is_known(day: date) -> bool:
+            return str(day) in there or any(
+                _is_said(day, piece) or _is_near(day, piece) or _is_counted(day, bases, piece)
+                for piece in self.sources
             )
-            if not own and is_read:
-                continue
-            if own and is_read:
-                start = last if own == proposal.until else first
-                end = first if own == proposal.when and proposal.until else last
-            else:
-                readings = {
-                    self.days(date_of.text, is_past=past) for past in ((is_past,) if own else (True, False))
-                }
-                start, end = (readings.pop() if len(readings) == 1 else None) or (None, None)
-            meant[key] = replace(date_of, start=start, end=end)
-        return meant
+
+        # Alone, for in some company ("from Fri 2026-03-20 9.30") a date is unsure.
+        texts = [*_ISO.findall(proposal.content), _ISO.sub("", proposal.content)]
+        return all(
+            _is_named(one, meant, self.sources)
+            or find_quote(one.text, there) is not None
+            or (is_known(one.start) and is_known(one.end))
+            for text in texts
+            for one in resolve_dates(text, self.sources[0].said_at, locale=self.locale)
+            if one.start is not None and one.end is not None and _is_absolute(one, self.locale)
+        )
 
 
 def _every(proposal: Proposal, when: tuple[date, date] | None) -> str:
@@ -280,17 +328,6 @@ def _every(proposal: Proposal, when: tuple[date, date] | None) -> str:
         day = when[0]
         return f"year {100 * day.month + day.day}" if "year" in proposal.every else f"month {day.day}"
     return f"week {' '.join(str(EVERY.index(day)) for day in proposal.every)}" if proposal.every else ""
-
-
-def _with_end(content: str, words: str, time: FactTime | None) -> str:
-    """A fact with the day on which it ends behind the words for how long it lasts."""
-    if time is None or time.last is None or str(time.last) in content:
-        return content
-    place = find_quote(words, content)
-    if place is None:
-        return content
-    days = str(time.last) if time.first == time.last else f"{time.first} to {time.last}"
-    return f"{content[: place[1]]} ({days}){content[place[1] :]}"
 
 
 def _trust_of(quote: str, sources: Sequence[EpisodePart]) -> Trust:
@@ -393,48 +430,14 @@ def _dates_in(
     return meant
 
 
-def _with_days(
-    content: str,
-    sources: Sequence[EpisodePart],
-    meant: Mapping[str, ResolvedDate],
-    named: Collection[str],
-    resolve: _Resolve,
-) -> str | None:
-    """Add the days that relative dates mean to a fact; None if it names a day that neither the conversation nor what
-    was known before does (`named`).
-    """
-    parts: list[str] = []
-    at = 0
-    for found in resolve(content, sources[0].said_at):
-        end = found.offset + len(found.text)
-        known = meant.get(_key(found.text))
-        is_absolute = _is_absolute(found, resolve)
-        is_known = known is not None and known.start is not None
-        if is_absolute and not is_known and not _is_named(found, meant, named, sources):
-            return None
-        if known is None or known.start is None or known.end is None or is_absolute:
-            continue
-        days = f"{known.start}" if known.start == known.end else f"{known.start} to {known.end}"
-        if days in content or str(known.start) in content:
-            continue
-        parts += (content[at:end], f" ({days})")
-        at = end
-    return "".join([*parts, content[at:]])
-
-
-def _is_named(
-    found: ResolvedDate,
-    meant: Mapping[str, ResolvedDate],
-    named: Collection[str],
-    sources: Sequence[EpisodePart],
-) -> bool:
+def _is_named(found: ResolvedDate, meant: Collection[ResolvedDate], sources: Sequence[EpisodePart]) -> bool:
     """Whether an absolute date is one that was said: it lies within one that the words mean, or is a longer time that
-    such a one belongs to, its numbers were said and it is near, it is the day on which it was said, or was known.
+    such a one belongs to, its numbers were said and it is near, or it is the day on which it was said.
     """
     start, end = found.start, found.end
     assert start is not None
     assert end is not None
-    for words, one in meant.items():
+    for one in meant:
         if one.start is not None and one.end is not None:
             if one.start <= start and end <= one.end:
                 return True
@@ -444,13 +447,12 @@ def _is_named(
                 and one.start == one.end
                 and (one.start.month, one.start.day) == (start.month, start.day)
             )
-            if is_day and abs((start - one.start).days) <= _YEAR_DAYS and not _YEAR.search(words):
+            if is_day and abs((start - one.start).days) <= _YEAR_DAYS and not _YEAR.search(one.text):
                 return True
             if start < end and one.start <= end and start <= one.end:
                 return True
-    return all(
-        str(day) in named or any(_is_said(day, piece) for piece in sources) for day in (start, end)
-    ) or (start < end and any(_is_month_said(start, end, piece) for piece in sources))
+    is_said = all(any(_is_said(day, piece) for piece in sources) for day in (start, end))
+    return is_said or (start < end and any(_is_month_said(start, end, piece) for piece in sources))
 
 
 def _is_said(day: date, piece: EpisodePart) -> bool:
@@ -466,9 +468,30 @@ def _is_month_said(first: date, last: date, piece: EpisodePart) -> bool:
     return is_one and fits(DayWords((month,), ()), first, last, piece.said_at.date())
 
 
-def _is_absolute(found: ResolvedDate, resolve: _Resolve) -> bool:
+def _is_near(day: date, piece: EpisodePart) -> bool:
+    """Whether it is the day of the next week whose weekday was named."""
+    weekday = ("weekday", day.weekday())
+    is_ahead = 0 < (day - piece.said_at.date()).days <= 7
+    return is_ahead and any(weekday in one for one in said_in(piece.text).names)
+
+
+def _is_counted(day: date, bases: Collection[date], piece: EpisodePart) -> bool:
+    """Whether a length that was said lies between it and a day that was: "two weeks before", "a day later"."""
+    return any(
+        0 <= (max(day, base) - end).days <= 1
+        for base in {piece.said_at.date(), *bases}
+        for end in ends_of_lengths(piece.text, min(day, base))
+    )
+
+
+def _says_month(words: str, day: date) -> bool:
+    """Whether words say a day with its month, or a year."""
+    said = said_in(words)
+    is_named = any(kind == "month" for meant in said.names for kind, _ in meant)
+    return said.has_year or is_named or (len(said.numbers) > 1 and day.month in said.numbers)
+
+
+def _is_absolute(found: ResolvedDate, locale: str) -> bool:
     """Whether the words mean the same day whenever they are said."""
-    if found.start is None:
-        return False
-    alone = [resolve(found.text, day) for day in (date(1990, 3, 14), date(2031, 8, 30))]
+    alone = [resolve_dates(found.text, day, locale=locale) for day in (date(1990, 3, 14), date(2031, 8, 30))]
     return all(len(read) == 1 and (read[0].start, read[0].end) == (found.start, found.end) for read in alone)

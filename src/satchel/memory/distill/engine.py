@@ -248,8 +248,12 @@ class Distiller:
             return _result(window, "nothing", reason=_MEANWHILE)
         stored = [(fact, draft) for fact, draft in facts if draft.id in result.facts]
         sections = {draft.id: fact.proposal.section for fact, draft in stored}
-        # What says all of a known fact and more takes its place.
-        off = [fact.known.id for fact, _ in stored if fact.known and fact.proposal.relation == "elaborates"]
+        # What says all of a known fact and more takes its place, if it may stand there.
+        off = [
+            fact.known.id
+            for fact, _ in stored
+            if fact.known and fact.proposal.relation == "elaborates" and fact.trust != "outside"
+        ]
         if run.page_tokens > 0 and (sections or off or reading.off or reading.short):
             off += reading.off
             await self._page.note(sections, off, reading.short, budget_tokens=run.page_tokens)

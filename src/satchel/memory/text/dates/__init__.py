@@ -15,8 +15,9 @@ from satchel.memory.text.dates.resolving import (
     ResolvedDate,
     days_meant,
     end_of_length,
+    ends_of_lengths,
     named_days,
     resolve_dates,
 )
 
-__all__ = ["ResolvedDate", "days_meant", "end_of_length", "named_days", "resolve_dates"]
+__all__ = ["ResolvedDate", "days_meant", "end_of_length", "ends_of_lengths", "named_days", "resolve_dates"]

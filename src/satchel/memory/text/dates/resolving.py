@@ -131,13 +131,17 @@ def end_of_length(words: str, first: date, *, context: str = "") -> date | None:
     """The last day of a time of which its length is said: "for four weeks" from 13 March is until 10 April, and three
     days from Monday are until Wednesday. None where no length, or no exact one, is said.
     """
+    return next(ends_of_lengths(words, first, context=context), None)
+
+
+def ends_of_lengths(words: str, first: date, *, context: str = "") -> Iterator[date]:
+    """Yield the same for each length in some words."""
     tokens = tokens_of(words)
     said = Circumstances(at=datetime.combine(first, time()), has_hour=False, country="", orders=frozenset())
     for index, spoken in enumerate(_languages(tokens, context)):
         phrase = spoken.find(tokens, index, said, symbol="length")
         if phrase is not None and isinstance(phrase.value, Span):
-            return phrase.value.last
-    return None
+            yield phrase.value.last
 
 
 _WIDE: Final = re.compile(r"(?<!\s)(?!\s*\n[^\S\n]*\n)\s{2,}")
