@@ -66,11 +66,17 @@ class CheckedFact:
 
 
 def check(
-    proposal: Proposal, window: Window, known: Mapping[str, MemoryRecord], *, locale: str = ""
+    proposal: Proposal,
+    window: Window,
+    known: Mapping[str, MemoryRecord],
+    *,
+    locale: str = "",
+    is_again: bool = False,
 ) -> CheckedFact | str:
     """Verify a proposal against a window.
 
-    `known` are the facts that the model was shown, by their ids; a relation to any other fact is ignored.
+    `known` are the facts that the model was shown, by their ids; a relation to any other fact is ignored. If the model
+    was asked for it again, it loses the dates that nobody said and stays.
 
     Returns:
         The fact to store, or the reason why it is dropped.
@@ -88,8 +94,12 @@ def check(
     places = _Places(window, sources, locale, said)
     time_of_it = places.time_of(proposal)
     before = None if proposal.relation == "new" else known.get(proposal.to)
-    if not places.are_named(proposal, time_of_it, known.values()):
+    unnamed = places.unnamed(proposal, time_of_it, known.values())
+    if unnamed and not (is_again and all(map(_ISO.fullmatch, unnamed))):
         return "it names a day that nobody said"
+    # A wrong day is worse than none; a note that is lost is worse than one without a day.
+    for day in unnamed:
+        proposal = replace(proposal, content=re.sub(rf"\b{day}\b", "…", proposal.content))
     ended = places.days(proposal.ended, is_past=True)
     valid_from = valid_to = None
     if time_of_it is not None:
@@ -292,8 +302,10 @@ class _Places:
             return None
         return None if self._end(words, found.first) is None else (found.first, found.last)
 
-    def are_named(self, proposal: Proposal, found: FactTime | None, known: Collection[MemoryRecord]) -> bool:
-        """Whether each date in the note was said, or is known, or can be counted from one that was said."""
+    def unnamed(
+        self, proposal: Proposal, found: FactTime | None, known: Collection[MemoryRecord]
+    ) -> list[str]:
+        """The dates in the note that were not said, are not known, and can't be counted from one that was said."""
         meant = list(self.said.values())
         if found is not None and (first := found.first or found.last) is not None:
             meant.append(ResolvedDate(text="", offset=0, start=first, end=found.last or first))
@@ -310,14 +322,15 @@ class _Places:
 
         # Alone, for in some company ("from Fri 2026-03-20 9.30") a date is unsure.
         texts = [*_ISO.findall(proposal.content), _ISO.sub("", proposal.content)]
-        return all(
-            _is_named(one, meant, self.sources)
-            or find_quote(one.text, there) is not None
-            or (is_known(one.start) and is_known(one.end))
+        return [
+            one.text
             for text in texts
             for one in resolve_dates(text, self.sources[0].said_at, locale=self.locale)
             if one.start is not None and one.end is not None and _is_absolute(one, self.locale)
-        )
+            if not _is_named(one, meant, self.sources)
+            and find_quote(one.text, there) is None
+            and not (is_known(one.start) and is_known(one.end))
+        ]
 
 
 def _every(proposal: Proposal, when: tuple[date, date] | None) -> str:

@@ -227,14 +227,13 @@ class Distiller:
         dropped: list[str] = []
         if refused:
             taken = {fact.proposal.content for fact in good}
-            left = refused
-            # What can't be asked for again is only dropped.
+            new = [proposal for proposal, _ in refused]
             with suppress(ModelError, Unreadable):
                 asking = partial(ask_extractor, run.model, window, known, refused=refused[:_MOST_REFUSED])
                 again = await self._paid(run, asking)
                 new = [one for one in again.facts if one.content not in taken][: len(refused)]
-                more, left = self._checked(new, window, there)
-                good += more
+            more, left = self._checked(new, window, there, is_again=True)
+            good += more
             dropped = [why for _, why in left]
         facts: list[tuple[CheckedFact, MemoryDraft]] = []
         for checked in _held_together(good, window, there):
@@ -260,13 +259,18 @@ class Distiller:
         return result
 
     def _checked(
-        self, proposals: Sequence[Proposal], window: Window, known: Mapping[str, MemoryRecord]
+        self,
+        proposals: Sequence[Proposal],
+        window: Window,
+        known: Mapping[str, MemoryRecord],
+        *,
+        is_again: bool = False,
     ) -> tuple[list[CheckedFact], list[tuple[Proposal, str]]]:
         """What may be stored, and what is refused, each with the reason."""
         good: list[CheckedFact] = []
         refused: list[tuple[Proposal, str]] = []
         for proposal in proposals:
-            checked = check(proposal, window, known, locale=self._space.locale)
+            checked = check(proposal, window, known, locale=self._space.locale, is_again=is_again)
             if isinstance(checked, str):
                 refused.append((proposal, checked))
             elif checked.known and proposal.relation == "restates" and not _has_no_new_number(checked):
