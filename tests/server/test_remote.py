@@ -364,8 +364,9 @@ async def test_a_message_whose_acknowledgement_is_lost_is_stored_once(
 
 @requirement("shared:killed")
 async def test_a_server_that_is_killed_in_a_turn_and_started_again_goes_on_with_nothing_lost_and_nothing_twice(
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(remote_module, "_RETURN_S", WAIT_S)  # however long the server takes to start
     with ExitStack() as stack:
         server, _ = stack.enter_context(process(tmp_path, "held"))
         async with host(tmp_path) as remote:
@@ -393,6 +394,26 @@ async def test_a_server_that_is_killed_in_a_turn_and_started_again_goes_on_with_
         WORDS,
         WORDS,
     ]
+
+
+@requirement("shared:killed")
+async def test_who_reads_what_was_said_before_waits_for_a_server_that_is_started_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remote_module, "_RETURN_S", WAIT_S)
+    with ExitStack() as stack:
+        server, _ = stack.enter_context(process(tmp_path, "free"))
+        async with host(tmp_path) as first:
+            session = await first.session(interactive=True)
+            assert (await (await session.start("Hello")).result()).text == "I see."
+        async with host(tmp_path) as remote:
+            again = await remote.session(session.id, interactive=True)
+            server.kill()
+            server.wait(60)
+            async with following(again, 0) as seen:
+                await told(again, "Waiting until it is back")
+                stack.enter_context(process(tmp_path, "free"))
+                await until_true(lambda: any(isinstance(record.event, Final) for record in seen))
 
 
 @requirement("shared:killed")

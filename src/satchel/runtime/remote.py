@@ -594,7 +594,13 @@ class RemoteSession:
         self._broadcast.publish_transient(notice, at=self._clock.now(), is_kept=False)
 
     async def _read(self, after_seq: int, limit: int) -> Sequence[Record]:
-        shown = await (await self._host.api()).get(f"/api/sessions/{self.id}", after=after_seq, limit=limit)
+        """Records that are not kept here; it waits for a server that stops meanwhile."""
+        path, asked = f"/api/sessions/{self.id}", {"after": after_seq, "limit": limit}
+        try:
+            shown = await (await self._host.api()).get(path, **asked)
+        except ServerUnavailable:
+            await self._returned("The events before are missing.")
+            shown = await (await self._host.api()).get(path, **asked)
         return [record_from_json(value) for value in shown["events"]]
 
     async def _refresh(self) -> None:
