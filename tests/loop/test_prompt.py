@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
-from satchel.loop import Instructions, PrefixWatch, build_system
+from satchel.loop import Instructions, PrefixWatch, Room, build_system
 from satchel.messages import Message, TextBlock
 from satchel.models.port import ModelRequest, ToolDefinition
 from tests.loop.world import says
@@ -69,6 +71,16 @@ def test_what_is_added_to_the_fixed_texts_shares_a_small_room_and_instructions_c
         (1, 1, 1),
     ]
     assert all("- sum: adds up" in text for text in texts)
+
+
+@requirement("models:small-window")
+@pytest.mark.parametrize("letter", ["x", "ж", "请", "🙂"])
+def test_in_every_script_what_is_added_takes_no_more_than_its_room(letter: str) -> None:
+    own, most = [Instructions(source="A.md", text=letter * 100_000)], Room.of(4_096).added_bytes
+    text = build_system(cwd="/here", instructions=own, most_added=most)
+    kept = max(re.findall(f"{letter}+", text), key=len)
+    assert most - 4 < len(kept.encode()) <= most
+    assert f"{100_000 - len(kept):,} more characters in A.md" in text
 
 
 def test_memory_is_explained_only_where_it_is_on() -> None:

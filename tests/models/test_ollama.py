@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
 from satchel.errors import ContextOverflow, ModelRejected, ModelUnavailable
@@ -17,6 +18,7 @@ from satchel.messages import FileBlock, Message, TextBlock, ToolUseBlock
 from satchel.models import ChatModel, ModelRequest
 from satchel.models.abilities import AbilityStore
 from satchel.models.opening import open_model
+from satchel.models.port import window_of
 from tests.models.loopback import (
     CLOCK,
     Answer,
@@ -188,6 +190,27 @@ async def test_what_is_no_ollama_gets_chat_completions_and_is_asked_once_what_it
         "/v1/chat/completions",
         "/v1/chat/completions",
     ]
+
+
+@requirement("models:ollama:window")
+async def test_a_message_waits_a_moment_for_the_window_and_not_for_a_server_that_hangs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("satchel.models.ollama.client._FIND_S", 0.2)
+    free, ollama = anyio.Event(), Ollama(lines({"content": "Hi"}))
+
+    def answer(asked: Asked) -> Answer:
+        if len(server.asked) > 1:
+            return ollama(asked)
+        return replace(as_json(SHOWN), pieces=[b" ", json.dumps(SHOWN).encode()], hold=free)
+
+    async with loopback(answer) as server, model_at(server, tmp_path) as model:
+        with anyio.fail_after(10):
+            assert await window_of(model) is None
+        free.set()
+        assert (await ask(model, request()))[1].blocks == (TextBlock(text="Hi"),)
+        assert await window_of(model) == 16_384
+    assert [each.path for each in server.asked] == ["/api/show", "/api/show", "/api/chat"]
 
 
 @requirement("models:ollama:wire")

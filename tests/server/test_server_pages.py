@@ -387,6 +387,20 @@ def test_a_client_secret_goes_to_no_other_address(tmp_path: Path) -> None:
         assert send(client, open_page(client, path), path, {"place": "http://127.0.0.1:9/x"}).is_success
 
 
+@requirement("web-pages:servers")
+def test_what_is_saved_a_second_time_takes_no_value_from_what_was_saved_first(
+    world: World, client: httpx2.Client
+) -> None:
+    """As with the browser's Back, or with two tabs."""
+    other = read(planned(client, name="t-1", url="http://127.0.0.1:9/b", headers="X-Key: two"))
+    shown = read(planned(client, name="t_1", url="http://127.0.0.1:9/a", headers="X-Key: one"))
+    send(client, shown, f"{HERE}/save", {})
+    for page in (shown, other):
+        again = send(client, page, f"{HERE}/save", {})
+        assert "already" in again.text
+        assert json.loads((world.home / "keys.json").read_text()) == {"MCP_T_1_X_KEY": "one"}
+
+
 @requirement("web-pages:servers:login")
 def test_only_a_server_that_offers_a_login_has_the_button(world: World, client: httpx2.Client) -> None:
     def buttons(name: str) -> list[str]:

@@ -277,6 +277,13 @@ def test_whenever_a_change_of_a_provider_is_killed_no_key_is_at_the_address_of_a
     seen.clear()
     assert change(key="sk-2") == {"OWN_OPENAI_API_KEY": "sk-2", "OTHER_KEY": "sk-other"}
     assert set(seen) == {(second, "sk-other"), (second, "sk-2"), (other, "sk-other")}
+    # So may a provider and an MCP server.
+    with (home / "config.toml").open("a") as file:
+        file.write(
+            '[mcp_servers.docs]\nurl = "http://docs:1"\nheaders = { X-Key = "${OWN_OPENAI_API_KEY}" }\n'
+        )
+    shared = {"OWN_OPENAI_API_KEY": "sk-2", "OTHER_KEY": "sk-other"}
+    assert change(base_url=first, key="sk-3") == {**shared, "OWN_OPENAI_API_KEY_2": "sk-3"}
 
 
 @requirement("config:keys")

@@ -965,6 +965,13 @@ async def test_what_was_spent_on_a_day_is_known_while_sessions_go_on_here_and_el
     assert (await world.store.spent_on(day), await world.store.spent_on("2026-01-02")) == (3.5, 0.5)
     await world.store.delete("s2")
     assert await world.store.spent_on(day) == 2.0
+    # Nor what another process has deleted, though its log was read here, ahead of the index.
+    await world.store.list()
+    async with await world.store.open("s1") as here:
+        await here.append(exchange("the day after", "yes"))
+        assert await world.store.spent_on(day) == 2.0
+    await elsewhere.delete("s1")
+    assert await world.store.spent_on(day) == 0.5
 
 
 @requirement("sessions:titles:forgotten")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
-from satchel.messages import Message, clean_text
+from satchel.messages import Message, clean_text, size_of_text
 from satchel.models.port import ModelRequest
 from satchel.wording import cut_text
 
@@ -56,7 +56,7 @@ def build_system(
         skills: Skills that others wrote, one line each: a name and a quoted description.
         servers: What MCP servers say about the use of their tools, quoted and marked as theirs.
         instructions: The most general first.
-        most_added: Characters of what is added to the fixed texts; the instructions have room first.
+        most_added: Bytes of what is added to the fixed texts; the instructions have room first.
     """
     own, left = _instructed(instructions, most_added)
     parts = [_part("system")]
@@ -83,21 +83,27 @@ def build_sub_agent_system(
 
 
 def _instructed(instructions: Sequence[Instructions], left: int) -> tuple[list[str], int]:
-    """The user's instructions as parts of the system text, and the characters that are left for the others."""
+    """The user's instructions as parts of the system text, and the bytes that are left for the others."""
     parts = []
     for item in instructions:
-        text = cut_text(
-            item.text.strip(), min(_MOST_INSTRUCTIONS, left), what=f"more characters in {item.source}"
+        text, left = _fitted(
+            item.text.strip(), left, most=_MOST_INSTRUCTIONS, what=f"more characters in {item.source}"
         )
         if text:
             parts.append(f"# Instructions of the user, from {item.source}\n\n{text}")
-            left = max(0, left - len(text))
     return parts, left
 
 
-def _fitted(text: str, left: int) -> tuple[str, int]:
-    text = cut_text(text, left)
-    return text, max(0, left - len(text))
+def _fitted(
+    text: str, left: int, *, most: int = sys.maxsize, what: str = "more characters"
+) -> tuple[str, int]:
+    """A text cut to so many bytes, and to `most` characters, and the bytes that are left. A character of other scripts
+    has up to four bytes, and takes about as much more of the window.
+    """
+    if size_of_text(text) > left:
+        most = min(most, len(text.encode("utf-8", "surrogatepass")[:left].decode("utf-8", "ignore")))
+    text = cut_text(text, most, what=what)
+    return text, max(0, left - size_of_text(text))
 
 
 def _ended(parts: Sequence[str]) -> str:

@@ -37,7 +37,7 @@ class Room:
         return int(self.window * _TOOLS_PART * START)
 
     @property
-    def added_chars(self) -> int:
+    def added_bytes(self) -> int:
         """Of what is added to the system text together."""
         return int(self.window * _ADDED_PART * START)
 

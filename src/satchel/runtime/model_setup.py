@@ -188,7 +188,7 @@ async def change_provider(settings: Settings, name: str, change: ProviderChange)
     moves = urlsplit(provider.base_url)[:2] != urlsplit(before.base_url)[:2]
     if moves and change.key is None and variable and settings.secret(variable):
         raise UsageError("The key was given for the address before. Give the one of the new address as well.")
-    shared = any(one.env_api_key == variable for one in settings.providers.values() if one.name != name)
+    shared = _has_others(settings, variable, name)
     if change.key is not None and (moves or shared or not variable):
         # A name that nothing refers to before the address changes: no key is ever at the address of another.
         provider = replace(provider, env_api_key=_free_key(settings, provider) if change.key else "")
@@ -274,6 +274,18 @@ def _root(address: str) -> str:
 def own_key(provider: ProviderSettings) -> str:
     """The variable of the key of such a provider, such as "OWN_LOCALHOST_8080_API_KEY"."""
     return f"OWN_{provider.name.upper().replace('-', '_')}_API_KEY"
+
+
+def _has_others(settings: Settings, variable: str, name: str) -> bool:
+    """Whether other entries than this provider's refer to a variable: other providers, or MCP servers."""
+    if any(variable == one.env_api_key for one in settings.providers.values() if one.name != name):
+        return True
+    for server in settings.mcp_servers.values():
+        texts = (server.command, *server.args, server.url, *server.env.values(), *server.headers.values())
+        named = any(f"${{{variable}{end}" in text for text in texts for end in ("}", ":-"))
+        if named or variable == server.oauth_env_client_secret:
+            return True
+    return False
 
 
 def _free_key(settings: Settings, provider: ProviderSettings) -> str:

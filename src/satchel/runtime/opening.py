@@ -200,7 +200,7 @@ class SessionOpener:
         environment.delegate = SubAgents(
             driver,
             system=lambda: build_sub_agent_system(
-                cwd=str(cwd), instructions=self._instructions(scope), most_added=driver.room.added_chars
+                cwd=str(cwd), instructions=self._instructions(scope), most_added=driver.room.added_bytes
             ),
         )
         hub = SessionHub(
@@ -243,7 +243,7 @@ class SessionOpener:
             skills=self.tooling.skills.skills.lines(),
             servers=self.parts.mcp.instructions(),
             instructions=self._instructions(scope),
-            most_added=room.added_chars,
+            most_added=room.added_bytes,
         )
 
     def _instructions(self, scope: SessionScope) -> list[Instructions]:

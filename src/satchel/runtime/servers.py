@@ -244,7 +244,13 @@ def add_server(
 
 @contextmanager
 def _kept(home: Path, values: Mapping[str, str]) -> Iterator[None]:
-    """Keep values by new names, to which the block lets an entry refer, so that whoever reads the entry finds them."""
+    """Keep values by new names, to which the block lets an entry refer, so that whoever reads the entry finds them.
+
+    Raises:
+        ConfigError: A name is not new any more: what was saved meanwhile has its value.
+    """
+    if not values.keys().isdisjoint(stored_keys(home)):
+        raise ConfigError("This was saved already, or another server like it. Look at the list of servers.")
     if values:
         store_values(home, values)
     try:

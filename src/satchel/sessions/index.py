@@ -280,7 +280,7 @@ class SessionIndex:
         """
         infos, files = await self._infos_since(day)
         async with self._budgeting:
-            ahead = {name: known for name, known in self._ahead.items() if name in files}
+            ahead = {name: known for name, known in self._ahead.items() if files.get(name) is not None}
             new = [
                 file for file in files.values() if file is not None and not _has(ahead.get(file.name), file)
             ]

@@ -12,6 +12,8 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing, suppress
 from typing import Any, Final
 
+import anyio
+
 from satchel.errors import ContextOverflow, ModelError, ModelRejected
 from satchel.messages import Message
 from satchel.models.encoding import encode, parse_object
@@ -45,6 +47,9 @@ _MOST_BYTES_PER_TOKEN: Final = 4
 
 _LEAST_ANSWER_PART: Final = 8
 """The largest window may have no room for `_ANSWER_TOKENS`: an eighth of it is left at least."""
+
+_FIND_S: Final = 3.0
+"""Ollama says in milliseconds what a model is. Until then, a message is neither shown nor logged."""
 
 _PICTURE_TOKENS: Final = 1_600
 """Of the largest picture, as for other providers."""
@@ -101,9 +106,11 @@ class OllamaModel(OpenAIModel):
                 self._is_native = None
 
     async def find_window(self) -> int | None:
-        """See `window_of`. What can't be reached, or has no such model yet, is asked again by the first request."""
+        """See `window_of`. What can't be reached or hangs, or has no such model yet, is asked again by the first
+        request.
+        """
         if self._is_native is None:
-            with suppress(ModelError):
+            with suppress(ModelError), anyio.move_on_after(_FIND_S):
                 self._is_native = await self._look() or None
                 self._cache = new_cache()
         return self._window if self._is_native else self._settings.context_window
