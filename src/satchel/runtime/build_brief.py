@@ -38,8 +38,8 @@ _MOST_NAMES: Final = 40
 _MOST_TAKES: Final = 400
 _MOST_FILES: Final = 24_000
 """Characters of the files that a change begins with: what is longer, the Builder reads itself."""
-_LOOK_S: Final = 0.2
-_MOST_LOOKS: Final = 100
+_LOOK_S: Final = 0.5
+_MOST_LOOKS: Final = 40
 """How often it is looked whether the turn that asks has ended, 20 seconds in all: most say at once that the capability
 is being built, and what they saw and said becomes memory at their end."""
 _SEEN: Final = ("bash", "file_read", "grep", "web_fetch", "execute_capability")
