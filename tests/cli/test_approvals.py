@@ -7,8 +7,9 @@ from typing import Any
 import anyio
 import pytest
 
-from satchel.cli.approvals import TerminalAnswers, read_answer
+from satchel.cli.approvals import TerminalAnswers
 from satchel.events import AskedCall, CallConsent, QuestionAnswered, QuestionAsked
+from satchel.tui.consenting import read_answer
 from satchel.tui.terminal_text import call_lines, input_lines
 
 
@@ -67,6 +68,22 @@ def test_letters_answer_all_and_numbers_choose(typed: str, answers: list[str]) -
     assert found is not None
     assert [approval.answer for approval in found] == answers
     assert {approval.words for approval in found} == {""}
+
+
+@pytest.mark.parametrize(
+    ("typed", "answers"),
+    [
+        ("y", ["once", "no", "once"]),
+        ("always", ["always", "no", "always"]),
+        ("n", ["no", "no", "no"]),
+        ("y 2", ["no", "once", "no"]),
+        ("n 3", ["once", "no", "no"]),
+    ],
+)
+def test_letters_answer_the_calls_that_are_not_left_out(typed: str, answers: list[str]) -> None:
+    found = read_answer(typed, 3, {2})
+    assert found is not None
+    assert [approval.answer for approval in found] == answers
 
 
 @pytest.mark.parametrize("typed", ["4", "y 0", "1 99999999"])

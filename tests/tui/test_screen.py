@@ -86,6 +86,7 @@ PICTURE = """\
     [
         ("y", "allowed once"),
         ("s", "allowed for this conversation"),
+        ("session", "allowed for this conversation"),
         ("n", "refused"),
         ("yes", "allowed once"),
         ("actually not", "refused"),
@@ -249,6 +250,41 @@ async def test_one_of_two_calls_is_left_out_and_words_refuse_and_reach_the_model
     assert all('"use cat instead". ' in block.content for block in refused)
     assert all("do what they said" in block.content for block in refused)
     assert [block.is_error for block in _results(model.requests[1])] == [False, True]
+
+
+@requirement("tui:approvals")
+async def test_numbers_and_commands_are_no_words_for_the_model(tmp_path: Path) -> None:
+    touch = [
+        Call(name="bash", input={"command": f"touch {tmp_path}/{name}"}) for name in ("one", "two", "six")
+    ]
+    model = ScriptedModel([Reply(calls=touch[:2]), Reply(calls=touch[2:]), "Finished."])
+    async with screen(tmp_path, model, size=(200, 50)) as hands:
+        await hands.say("Run both")
+        await hands.see("these 2 calls")
+        hands.look_for_a_while()
+        await hands.say("3")
+        await hands.see("The calls are numbered from 1 to 2.")
+        assert hands.app._composer.text == "3"
+        hands.app._composer.clear()
+        await hands.say("! echo hi")
+        await hands.see("A turn is running")
+        await hands.say("1, 2")
+        await hands.see("○ 2. bash")
+        assert "○ 1. bash" in hands.text
+        await hands.say("2")
+        await hands.see("● 2. bash")
+        always = next(line for line in hands.text.splitlines() if "always: " in line)
+        assert always.count("bash(") == 1
+        await hands.say("always")
+        await hands.see("? refused, always allowed")
+        await hands.see("this call")
+        hands.look_for_a_while()
+        await hands.say("1")
+        await hands.see("There is one call, without a number.")
+        assert hands.app.session.open_questions
+        hands.app._composer.clear()
+        await hands.say("n 1")
+        await hands.see("Finished.")
 
 
 def _results(request: ModelRequest) -> list[ToolResultBlock]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -11,44 +10,16 @@ import anyio
 from satchel.cli.editor import LineReader
 from satchel.cli.view import TurnView
 from satchel.errors import UserError
-from satchel.events import AskedCall, Consent, Event, QuestionAnswered, QuestionAsked
+from satchel.events import AskedCall, Event, QuestionAnswered, QuestionAsked
 from satchel.runtime import RunningTurn
 from satchel.runtime.hosting import SharedSession
 from satchel.runtime.options import chosen_option
 from satchel.tools import Approval
 from satchel.tools.visible import visible
+from satchel.tui.consenting import read_answer
 from satchel.tui.terminal_text import call_lines, outcome_of
-from satchel.wording import yes_or_no
 
 _CHANGES: Final = {"added": ("green",), "removed": ("red",)}
-_WORDS: dict[str, Consent] = {
-    "y": "once", "yes": "once", "once": "once", "n": "no", "no": "no", "s": "session", "session": "session",
-    "a": "always", "always": "always",
-}  # fmt: skip
-
-
-def read_answer(text: str, count: int) -> list[Approval] | None:
-    """Parse the user's answer to `count` requests; None if it can't be understood.
-
-    "y", "s", "a" and "n", or another plain yes or no, answer all requests. Followed by numbers, the letters answer
-    those, and the others get no. Numbers alone mean yes. Any other words mean no and are passed on to the model.
-    """
-    agreed = yes_or_no(text)
-    if agreed is not None:
-        return [Approval(answer="once" if agreed else "no")] * count
-    words = text.strip().lower().replace(",", " ").split()
-    kind: Consent = "once" if words else "no"
-    if words and words[0] in _WORDS:
-        kind = _WORDS[words.pop(0)]
-    if words and not all(re.fullmatch(r"\d{1,9}", word) for word in words):
-        return [Approval(answer="no", words=text.strip())] * count
-    chosen = {int(word) for word in words}
-    if any(not 1 <= number <= count for number in chosen):
-        return None
-    if not chosen:
-        return [Approval(answer=kind)] * count
-    rest: Consent = "once" if kind == "no" else "no"
-    return [Approval(answer=kind if number in chosen else rest) for number in range(1, count + 1)]
 
 
 class TerminalAnswers:

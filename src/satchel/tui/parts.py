@@ -28,10 +28,10 @@ from satchel.runtime.tool_display import describe_call, describe_progress, show_
 from satchel.sessions.view import ToolCall
 from satchel.tools.builtin.jobs import is_users
 from satchel.tools.visible import visible
+from satchel.tui.consenting import numbers_in, read_answer
 from satchel.tui.markdown import first_settled, laid_out
 from satchel.tui.plain_text import plain
 from satchel.tui.terminal_text import call_lines, input_lines, one_line
-from satchel.wording import yes_or_no
 
 _MOST_WORDS, _MOST_ROWS = 2_000, 12
 """The most characters and lines of the user's own message that are shown."""
@@ -382,7 +382,8 @@ class QuestionPrompt(Waiting):
         self.is_answered = False
         self._monotonic_s = monotonic_s
         self._shown_s = monotonic_s()
-        self._chosen = set(range(len(question.calls)))
+        self._left_out: set[int] = set()
+        self._hint = ""
 
     def compose(self) -> ComposeResult:
         """See `Widget.compose`."""
@@ -397,32 +398,26 @@ class QuestionPrompt(Waiting):
         self._shown_s = self._monotonic_s()
 
     def hear(self, words: str) -> bool:
-        """Take words from the field: "y", "s", "a" and "n" answer as the question says, and a number leaves a call out.
-        Anything else is no, and why not.
+        """Take words from the field: numbers leave calls out or take them in again, anything else is an answer.
 
-        False if they were sent before anybody can have seen the question.
+        False if they were sent before anybody can have seen the question, or name a call that isn't there.
         """
         if self._monotonic_s() - self._shown_s < _TYPED_AHEAD_S:
             return False
-        word = words.strip().casefold()
-        if word.isdecimal() and 1 <= int(word) <= len(self.question.calls) != 1:
-            self._chosen ^= {int(word) - 1}
-            self.query_one("#question", Static).update(self._text())
-        elif word in _LASTING:
-            self._answer(_LASTING[word])
-        else:
-            agreed = yes_or_no(words)
-            self._answer("once" if agreed else "no", words=words if agreed is None else "")
-        return True
-
-    def _answer(self, consent: Consent, *, words: str = "") -> None:
-        rest: Consent = "once" if consent == "no" else "no"
-        chosen = self._chosen if consent != "no" else set(range(len(self.question.calls)))
-        consents = {
-            call.call_id: consent if number in chosen else rest
-            for number, call in enumerate(self.question.calls)
-        }
-        self.post_message(AnswerGiven(self, consents=consents, words=words))
+        count = len(self.question.calls)
+        numbers = numbers_in(words) or ()
+        approvals = None if numbers else read_answer(words, count, self._left_out)
+        if approvals is not None:
+            asked = zip(self.question.calls, approvals, strict=True)
+            consents = {call.call_id: approval.answer for call, approval in asked}
+            self.post_message(AnswerGiven(self, consents=consents, words=approvals[0].words))
+            return True
+        is_known = count > 1 and bool(numbers) and all(1 <= number <= count for number in numbers)
+        if is_known:
+            self._left_out ^= {*numbers}
+        self._hint = "" if is_known else _no_such_call(count)
+        self.query_one("#question", Static).update(self._text())
+        return is_known
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         """A tool's question is answered."""
@@ -441,9 +436,9 @@ class QuestionPrompt(Waiting):
         calls = self.question.calls
         these = "this call" if len(calls) == 1 else f"these {len(calls)} calls"
         text = Text(f"Satchel wants to run {these}:", style="bold")
-        for number, call in enumerate(calls):
+        for number, call in enumerate(calls, 1):
             self._append_call(text, number, call)
-        rules = ", ".join(dict.fromkeys(visible(rule) for call in calls for rule in call.rules))
+        rules = ", ".join(dict.fromkeys(visible(rule) for call in self._chosen for rule in call.rules))
         text.append("\n")
         for key, label in (
             ("y", "yes"),
@@ -457,13 +452,16 @@ class QuestionPrompt(Waiting):
             text.append("\n 1… ", style="reverse bold")
             text.append(" leave a call out, or take it in again")
         text.append("\nType one and press Enter, or write what to do instead.", style="dim")
+        text.append(self._hint, style="yellow")
         return text
+
+    @property
+    def _chosen(self) -> Sequence[AskedCall]:
+        return [call for number, call in enumerate(self.question.calls, 1) if number not in self._left_out]
 
     def _append_call(self, text: Text, number: int, call: AskedCall) -> None:
         mark = (
-            ""
-            if len(self.question.calls) == 1
-            else f"{'●' if number in self._chosen else '○'} {number + 1}. "
+            "" if len(self.question.calls) == 1 else f"{'○' if number in self._left_out else '●'} {number}. "
         )
         asked, change = call_lines(call)
         text.append(f"\n  {mark}")
@@ -485,8 +483,12 @@ class QuestionPrompt(Waiting):
         return text
 
 
-_LASTING: Final[Mapping[str, Consent]] = {"s": "session", "a": "always"}
-"""What allows more than this once."""
+def _no_such_call(count: int) -> str:
+    return (
+        f"\nThe calls are numbered from 1 to {count}."
+        if count > 1
+        else "\nThere is one call, without a number."
+    )
 
 
 def question_text(question: str, options: Sequence[str], *, who: str = "", how: str = "") -> Text:

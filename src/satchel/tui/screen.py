@@ -597,18 +597,17 @@ class ConversationScreen(App[int]):
         if self._confirm is not None:
             await self._confirmed(text)
             return
-        open_asks = (
-            ask for ask in self._asks.values() if ask.question.kind == "permission" and not ask.is_answered
-        )
-        ask = next(open_asks, None)
-        if ask is not None and not text.startswith("/"):
-            if not ask.hear(text):
-                self._composer.put(text)
-            return
         try:
             found = find_command(text.strip())
         except SatchelError as error:
             self._tell(f"△ {error}", "warn")
+            return
+        open_asks = (
+            ask for ask in self._asks.values() if ask.question.kind == "permission" and not ask.is_answered
+        )
+        if found is None and (ask := next(open_asks, None)) is not None:
+            if not ask.hear(text):
+                self._composer.put(text)
             return
         if found is None:
             self._work = self._start(partial(self._send, text), group="work")
