@@ -695,6 +695,8 @@ def test_a_button_approves_a_plan_and_the_next_message_is_sent_in_its_mode_with_
         expect(said_in(page, 3)).to_have_text("I see.")
         expect(mode).to_have_value("bypass")
         expect(page.locator(".made img")).to_have_count(3)
+        # Until the turn has ended, what is there is replaced and moves.
+        expect(page.locator("#turn-3 .turn-foot")).to_be_visible()
         page.get_by_alt_text("kite.png").click()
         viewer = page.get_by_role("dialog", name="kite.png")
         with page.expect_download() as download:
