@@ -20,8 +20,6 @@ from satchel.memory.store.tables import memories, spaces
 
 _MOST_FACTS: Final = 200
 """That are looked at for a place at once: three times what a page has room for."""
-_LEAST_IMPORTANCE: Final = 3
-"""What is trivial or minor is found by search, and gets no place that nobody gave it."""
 _URGENT: Final = 5
 """The importance of a fact that gets a place whatever room there is."""
 _OLD: Final = timedelta(days=1)
@@ -109,7 +107,7 @@ def _waiting(
             memories.c.kind == "fact",
             memories.c.trust != "outside",
             memories.c.changed > (-1 if base is None else base.changed),
-            memories.c.importance >= _LEAST_IMPORTANCE,
+            memories.c.importance >= statement_rows.LEAST_IMPORTANCE,
             statement_rows.HOLDS,
         )
         .order_by(memories.c.importance.desc(), memories.c.said_at.desc(), memories.c.rid.desc())

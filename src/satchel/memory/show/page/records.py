@@ -15,11 +15,13 @@ PAGE_TOKENS: Final = 1_200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShownLine(StandingLine):
-    """A line that is shown now, until a day; `by` is "pin" for a pinned memory that no line stands on."""
+    """A line that is shown now, until a day; `by` is "pin" for a pinned memory and "room" for a fact that no line stands
+    on, and which is shown because there is room.
+    """
 
     section: Section
     until: date | None
-    by: Literal["model", "user", "pin"]
+    by: Literal["model", "user", "pin", "room"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

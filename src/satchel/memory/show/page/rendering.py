@@ -64,10 +64,11 @@ def rendered(
     confidential: bool,
     granted: Collection[str] = (),
     ended: Mapping[str, MemoryRecord] = MappingProxyType({}),
+    others: Sequence[MemoryRecord] = (),
 ) -> Page:
     """Show a version; `left_out` says what is not shown and why. Facts in `ended` stand once more, marked as over: a
-    friend asks how it went, and knows what no longer binds. `granted` are the spheres whose facts are shown; empty is
-    all.
+    friend asks how it went, and knows what no longer binds. `others` stand on no line, and the first of them are shown
+    with their days where there is room. `granted` are the spheres whose facts are shown; empty is all.
     """
     left_out: list[tuple[ShownLine, str]] = []
     lines: list[ShownLine] = []
@@ -97,7 +98,14 @@ def rendered(
     ]
     # The user's lines and pins come before what a model chose, and of that what matters most and was said last.
     ranked = [*sorted(lines, key=_rank), *sorted(past, key=_rank)]
-    lines += past
+    there.update(line.id for line in (*lines, *past))
+    more = [
+        _line(fact, section_for(fact.content), by="room", today=today)
+        for fact in others
+        if fact.id not in there and is_granted(fact.spheres, granted)
+    ]
+    lines += past + more
+    ranked += more
     left = budget_tokens - tokens_of(PAGE_HEAD.format(day=version.written_at.date()) + PROFILE_TAIL)
     kept: list[ShownLine] = []
     for one in ranked:
@@ -129,7 +137,7 @@ def _line(
     section: Section,
     *,
     until: date | None = None,
-    by: Literal["model", "user", "pin"],
+    by: Literal["model", "user", "pin", "room"],
     today: date,
     words: str = "",
     mark: str = "",
@@ -137,7 +145,7 @@ def _line(
     # The line says what its memory says now.
     words = " ".join(words.split()) or words_of(fact)
     is_old = section not in _STAYS and today - fact.said_at.date() > _DATED_AFTER
-    text = page_line(f"{mark}{words}", said_at=fact.said_at if is_old else None)
+    text = page_line(f"{mark}{words}", said_at=fact.said_at if is_old or by == "room" else None)
     return ShownLine(
         memory=fact,
         words=words,

@@ -13,6 +13,7 @@ from satchel.memory.show.page.editing import apply, edit_of
 from satchel.memory.show.page.records import Page
 from satchel.memory.show.page.rendering import FILLED, FRAME_TOKENS, rendered
 from satchel.memory.store import page_rows as rows
+from satchel.memory.store import statement_rows
 from satchel.memory.store.page_lines import SECTIONS, PageFacts, PageLine, PageVersion, Section
 from satchel.memory.text.framing import CHARS_A_TOKEN, page_line
 
@@ -59,6 +60,7 @@ class Pages:
                 "held": rows.holding(connection, space, ids, at=at),
                 "pinned": rows.pinned(connection, space, at=at),
                 "ended": rows.ended(connection, space, version.lines, at=at),
+                "others": statement_rows.best_facts(connection, space, at=at, but=ids),
             }
 
         found = await self._space.read(read)
