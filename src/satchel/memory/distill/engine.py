@@ -248,13 +248,13 @@ class Distiller:
         stored = [(fact, draft) for fact, draft in facts if draft.id in result.facts]
         sections = {draft.id: fact.proposal.section for fact, draft in stored}
         # What says all of a known fact and more takes its place, if it may stand there.
-        off = [
+        replaced = [
             fact.known.id
             for fact, _ in stored
             if fact.known and fact.proposal.relation == "elaborates" and fact.trust != "outside"
         ]
-        if run.page_tokens > 0 and (sections or off or reading.off):
-            await self._page.note(sections, {*reading.off, *off}, budget_tokens=run.page_tokens)
+        if run.page_tokens > 0 and (sections or replaced or reading.off):
+            await self._page.note(sections, reading.off, replaced=replaced, budget_tokens=run.page_tokens)
         return result
 
     def _checked(

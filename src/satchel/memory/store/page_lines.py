@@ -47,7 +47,7 @@ class PageLine:
     """One line of a version.
 
     Attributes:
-        text: The words of its fact when it was written; "" where the user took the line off the page.
+        text: The words of its fact when it was written; "" where the line was taken off the page.
         facts: The ids of the memories that it stands on: one, but for lines of older programs. Of a line that the user
             took off, or rewrote, they may not come back.
         until: The last day on which it is shown.
@@ -84,6 +84,11 @@ class PageVersion:
     def shown(self) -> tuple[PageLine, ...]:
         """The lines that have words."""
         return tuple(line for line in self.lines if line.text)
+
+    @property
+    def rested(self) -> tuple[PageLine, ...]:
+        """Those that a model took off the page when it was full."""
+        return tuple(line for line in self.lines if not line.text and line.by == "model")
 
 
 def lines_to_json(lines: Sequence[PageLine]) -> str:

@@ -21,8 +21,6 @@ from satchel.storage import Prepared
 MOST_PINS: Final = 100
 AGENDA_DAYS: Final = 7
 """After today."""
-LEAST_IMPORTANCE: Final = 3
-"""What is trivial or minor is found by search, and gets no place on the page that nobody gave it."""
 _MOST_FACTS: Final = 80
 _MOST_STATEMENTS: Final = 80
 _MOST_LATELY: Final = 60
@@ -253,17 +251,6 @@ _DATED = Prepared(
     .where(statements.c.rid.in_(_RIDS), statements.c.last_day.is_not(None))
     .group_by(statements.c.rid)
 )
-
-
-def best_facts(connection: Connection, space: int, *, at: int, but: Collection[str]) -> list[MemoryRecord]:
-    """Facts that the user said, that hold and are of some importance, the most important first; none of `but`."""
-    rids = [rid for (rid,) in _BEST_FACTS.run(connection, {"space": space, "at": at})]
-    records = read_records(connection, space, rids)
-    return [
-        one
-        for one in (records[rid] for rid in rids)
-        if one.id not in but and one.trust == "user" and one.importance >= LEAST_IMPORTANCE
-    ]
 
 
 def profile_candidates(connection: Connection, space: int, *, at: int, today: date) -> ProfileCandidates:

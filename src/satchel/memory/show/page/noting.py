@@ -20,6 +20,10 @@ from satchel.memory.store.tables import memories, spaces
 
 _MOST_FACTS: Final = 200
 """That are looked at for a place at once: three times what a page has room for."""
+_LEAST_IMPORTANCE: Final = 3
+"""What is trivial or minor is found by search, and gets no place that nobody gave it."""
+_MOST_RESTING: Final = 60
+"""That left a full page and may come back: more than it has room for."""
 _URGENT: Final = 5
 """The importance of a fact that gets a place whatever room there is."""
 _OLD: Final = timedelta(days=1)
@@ -37,31 +41,36 @@ def note(
     sections: Mapping[str, Section | None],
     off: Collection[str],
     *,
+    replaced: Collection[str] = (),
     budget_tokens: int,
     at: int,
 ) -> PageVersion | None:
-    """Take facts to the page in their own words, by the section of each id, None for none, and those of `off` off it;
-    the user's own lines stay. Facts that nobody gave a place or no place, such as those that were stored by hand, get
-    one by their words while the whole page has room. None where nothing changed.
+    """Take facts to the page in their own words, by the section of each id, None for none, and those of `off` and
+    `replaced` off it; the user's own lines stay. Facts that nobody gave a place or no place, such as those that were
+    stored by hand, get one by their words while the whole page has room. If with all of `off` the page would be too
+    full, these rest: they are shown where there is room. None where nothing changed.
     """
     base = newest(connection, space)
     before = base.lines if base is not None else ()
-    there = {id for line in before for id in line.facts}
+    resting = {id: line for line in (base.rested if base is not None else ()) for id in line.facts}
+    there = {id for line in before for id in line.facts} - resting.keys()
     given = [id for id, section in sections.items() if section is not None and id not in there]
-    held = holding(connection, space, {*there, *given}, at=at)
+    held = holding(connection, space, {*there, *given, *resting}, at=at)
     # What ended stands on the page as over; a version that is written meanwhile keeps it.
     told = ended(connection, space, before, at=at) | held
     standing: list[PageLine] = []
-    gone: set[str] = set()
+    gone: dict[str, PageLine] = {}
     for line in before:
         if line.by == "user":
             standing.append(line)
+        if line.by == "user" or not line.text:
             continue
-        gone.update(id for id in line.facts if id in off)
+        leaving = [id for id in line.facts if id in off or id in replaced]
+        gone |= {id: replace(line, text="", facts=(id,), until=None) for id in leaving}
         standing += [
             replace(line, text=words_of(told[id]), facts=(id,))
             for id in line.facts
-            if line.text and id in told and id not in off
+            if id in told and id not in gone
         ]
     fresh = {fact.id: fact for fact in _waiting(connection, space, base, there, at=at)}
     fresh |= {id: fact for id, fact in held.items() if id in given}
@@ -75,14 +84,28 @@ def note(
         elif (cost := tokens_of_line(words_of(fact))) <= left or fact.importance >= _URGENT:
             new += _noted(fact, section_for(fact.content))
             left -= cost
+    left -= sum(tokens_of_line(words_of(held[id])) for id in gone if id in held)
+    if left < 0:
+        resting |= gone
+    placed = {id for line in new for id in line.facts}
+    waits = [held[id] for id in resting if id in held and id not in replaced and id not in placed]
+    waits.sort(key=lambda one: (-one.importance, -one.said_at.timestamp()))
+    rest = [resting[one.id] for one in waits[:_MOST_RESTING]]
     changed = connection.execute(select(spaces.c.changed).where(spaces.c.id == space)).scalar_one()
-    if not gone and all(line in before for line in (*standing, *new)):
+    if not gone and all(line in before for line in (*standing, *new)) and len(rest) == len(resting):
         if base is not None:
             set_changed(connection, space, base.number, changed)
         return None
     state = base.state if base is not None else _first_state(connection, space, at)
     return insert_version(
-        connection, space, [*standing, *new], last=base, by="model", state=state, changed=changed, at=at
+        connection,
+        space,
+        [*standing, *new, *rest],
+        last=base,
+        by="model",
+        state=state,
+        changed=changed,
+        at=at,
     )
 
 
@@ -107,7 +130,7 @@ def _waiting(
             memories.c.kind == "fact",
             memories.c.trust != "outside",
             memories.c.changed > (-1 if base is None else base.changed),
-            memories.c.importance >= statement_rows.LEAST_IMPORTANCE,
+            memories.c.importance >= _LEAST_IMPORTANCE,
             statement_rows.HOLDS,
         )
         .order_by(memories.c.importance.desc(), memories.c.said_at.desc(), memories.c.rid.desc())

@@ -15,8 +15,10 @@ PAGE_TOKENS: Final = 1_200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShownLine(StandingLine):
-    """A line that is shown now, until a day; `by` is "pin" for a pinned memory and "room" for a fact that no line stands
-    on, and which is shown because there is room.
+    """A line that is shown now, until a day.
+
+    Attributes:
+        by: "pin" for a pinned memory that no line stands on, "room" for a fact that left the page when it was full.
     """
 
     section: Section

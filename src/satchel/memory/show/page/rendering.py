@@ -64,11 +64,10 @@ def rendered(
     confidential: bool,
     granted: Collection[str] = (),
     ended: Mapping[str, MemoryRecord] = MappingProxyType({}),
-    others: Sequence[MemoryRecord] = (),
 ) -> Page:
     """Show a version; `left_out` says what is not shown and why. Facts in `ended` stand once more, marked as over: a
-    friend asks how it went, and knows what no longer binds. `others` stand on no line, and the first of them are shown
-    with their days where there is room. `granted` are the spheres whose facts are shown; empty is all.
+    friend asks how it went, and knows what no longer binds. What left the page when it was full is shown with its day
+    where there is room. `granted` are the spheres whose facts are shown; empty is all.
     """
     left_out: list[tuple[ShownLine, str]] = []
     lines: list[ShownLine] = []
@@ -98,14 +97,14 @@ def rendered(
     ]
     # The user's lines and pins come before what a model chose, and of that what matters most and was said last.
     ranked = [*sorted(lines, key=_rank), *sorted(past, key=_rank)]
-    there.update(line.id for line in (*lines, *past))
     more = [
-        _line(fact, section_for(fact.content), by="room", today=today)
-        for fact in others
-        if fact.id not in there and is_granted(fact.spheres, granted)
+        _line(held[id], line.section, by="room", today=today)
+        for line in version.rested
+        for id in line.facts
+        if id in held and held[id].discretion == "open" and is_granted(held[id].spheres, granted)
     ]
+    ranked += sorted(more, key=_rank)
     lines += past + more
-    ranked += more
     left = budget_tokens - tokens_of(PAGE_HEAD.format(day=version.written_at.date()) + PROFILE_TAIL)
     kept: list[ShownLine] = []
     for one in ranked:

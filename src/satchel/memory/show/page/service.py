@@ -13,7 +13,6 @@ from satchel.memory.show.page.editing import apply, edit_of
 from satchel.memory.show.page.records import Page
 from satchel.memory.show.page.rendering import FILLED, FRAME_TOKENS, rendered
 from satchel.memory.store import page_rows as rows
-from satchel.memory.store import statement_rows
 from satchel.memory.store.page_lines import SECTIONS, PageFacts, PageLine, PageVersion, Section
 from satchel.memory.text.framing import CHARS_A_TOKEN, page_line
 
@@ -60,7 +59,6 @@ class Pages:
                 "held": rows.holding(connection, space, ids, at=at),
                 "pinned": rows.pinned(connection, space, at=at),
                 "ended": rows.ended(connection, space, version.lines, at=at),
-                "others": statement_rows.best_facts(connection, space, at=at, but=ids),
             }
 
         found = await self._space.read(read)
@@ -106,11 +104,18 @@ class Pages:
         )
 
     async def note(
-        self, sections: Mapping[str, Section | None], off: Collection[str], *, budget_tokens: int
+        self,
+        sections: Mapping[str, Section | None],
+        off: Collection[str],
+        *,
+        replaced: Collection[str] = (),
+        budget_tokens: int,
     ) -> PageVersion | None:
         """Take facts to the page and others off it, as whoever read a conversation said; see `noting.note`."""
         at = self._space.now_micros()
-        return await self._space.write(noting.note, sections, off, budget_tokens=budget_tokens, at=at)
+        return await self._space.write(
+            noting.note, sections, off, replaced=replaced, budget_tokens=budget_tokens, at=at
+        )
 
     # The user's own.
 
