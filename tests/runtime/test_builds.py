@@ -483,6 +483,7 @@ async def test_the_builder_is_told_what_became_memory_and_forgets_it_with_the_co
             assert words in brief
         assert "4711" not in brief
         assert "0815" not in brief
+        assert brief.count("Kittiwake of Roscoff") == 1
         with anyio.fail_after(60):
             while not [*(tmp_path / "home" / "builds").rglob("main.py")]:  # noqa: ASYNC110 - the Builder writes it
                 await anyio.sleep(0.01)

@@ -197,13 +197,13 @@ def _example(call: ToolCall) -> str:
 
 
 async def _known(build: Build, home: Home) -> Sequence[str]:
-    """The lines of what every conversation is told that a search for the request finds."""
+    """The lines of the page or the profile that a search for the request finds; last messages are often other jobs."""
     memory, settings = home.memory, home.settings.memory
     if memory is None:
         return ()
     try:
         standing = await memory.standing(
-            page_tokens=settings.page_tokens, profile_tokens=settings.profile_tokens
+            page_tokens=settings.page_tokens, profile_tokens=settings.profile_tokens, lately=False
         )
         found = {hit.memory.id for hit in await memory.search(build.task, limit=50, relevant_only=True)}
     except SatchelError:  # a build doesn't need it
