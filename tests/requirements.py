@@ -621,6 +621,7 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(20, "memory:page:noted", "issue 20 §6", "The request that reads a conversation also says where each fact stands: it is on the page at once, in its own words."),
     built(20, "memory:page:kept", "issue 20 §1", "Whoever reads a conversation sees the page, takes off it what is over, and replaces a note by one that says it and more; the user's own lines stay."),
     built(20, "background:budget", "issue 20 §6", "One switch and one daily budget hold for all that models do in the background; usage shows a line for each kind and the total against the budget."),
+    built(20, "memory:page:rests", "issue 20 §1", "What left a page that was full is shown with its day while there is room, behind all that stands on it."),
     built(20, "memory:page:written", "issue 20 §1", "One dated page holds what was read and what was stored by hand; each line is a fact in its own words, so that it can't say more, and no model is asked for the page."),
     built(20, "memory:page:edited", "issue 20 §1", "The user's own lines stay word for word, what the user took off stays off, and every version can be restored."),
     built(20, "memory:page:race", "issue 20 §1", "What the user edits while the page changes is put on top of the changes."),

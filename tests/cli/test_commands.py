@@ -338,6 +338,17 @@ def test_settings_are_shown_set_and_taken_back(run: Run, tmp_path: Path) -> None
 
 
 @requirement("cli:config")
+def test_who_gives_a_provider_another_host_is_told_that_its_key_goes_there(run: Run) -> None:
+    address = ("config", "set", "providers.deepseek.base_url")
+    assert run(*address, "https://other.example/v1").err.count("\n") == 1
+    key = {"DEEPSEEK_API_KEY": "sk-of-somebody"}
+    told = run(*address, "https://third.example/v1", environ=key).err
+    assert "! The key in DEEPSEEK_API_KEY, which was given for https://other.example/v1, is sent" in told
+    assert "sk-of" not in told
+    assert run(*address, "https://third.example/v2", environ=key).err.count("\n") == 1
+
+
+@requirement("cli:config")
 def test_a_first_settings_file_is_written_without_questions(run: Run, tmp_path: Path) -> None:
     assert run("config", "init", "--model", "none", "--no-capture").code == 0
     assert run("config", "show", "memory.capture").out.startswith("memory.capture = false")

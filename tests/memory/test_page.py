@@ -561,3 +561,46 @@ async def test_a_note_that_a_guest_completed_takes_no_place_on_the_page() -> Non
         await says(2, more, ("user", "Linh goes on with the flute"), ("guest", "she learns it with Anselm"))
         assert len(await memory.list(kind="fact")) == 2
         assert await shown(memory) == ["Linh: flute lessons"]
+
+
+@requirement("memory:page:rests")
+async def test_what_left_a_full_page_is_shown_with_its_day_while_there_is_room(tmp_path: Path) -> None:
+    async with opened(tmp_path / "memory.db") as (memory, clock):
+
+        async def says(text: str, section: str, *, off: str = "", page_tokens: int = 120, **more: Any) -> str:
+            """The id of the fact that it becomes."""
+            await memory.add_episodes(
+                [Episode(session=text, turn=1, speaker="user", text=text, said_at=clock.now())]
+            )
+            fact = {"content": text, "quote": text, "section": section, **more}
+            answer = json.dumps({"facts": [fact], "off": [off] if off else []})
+            report = await memory.distill(model=ScriptedModel(lambda _: answer), page_tokens=page_tokens)
+            clock.advance(86_400)
+            return report.facts[0]
+
+        async def on_page(budget_tokens: int = 120) -> list[str]:
+            page = await memory.page(budget_tokens=budget_tokens)
+            return [] if page is None else [one.text for one in page.memories]
+
+        mill = await says("I applied at the mill", "running")
+        await says("The mill said no", "running", off=mill, page_tokens=1_200)
+        assert await on_page() == ['- "The mill said no"']
+        dog = await says("Bollard the dog eats no wheat, no rice and no maize", "home", importance=4)
+        fence = await says("Udo lends me the long ladder for the fence behind the old barn", "home", off=dog)
+        room = '- 2026-03-04 "Bollard the dog eats no wheat, no rice and no maize"'
+        standing = [
+            '- "Udo lends me the long ladder for the fence behind the old barn"',
+            '- "The mill said no"',
+        ]
+        assert await on_page() == [standing[0], room, standing[1]]
+        # It comes last, and whoever reads the next conversation isn't shown it.
+        assert await on_page(80) == standing
+        assert [by for by in (await memory.page_versions())[0].shown if "Bollard" in by.text] == []
+        # What takes its place, or forgetting, ends that.
+        await says("Udo lends me the ladder until May", "home", relation="elaborates", to=fence, off=fence)
+        assert [line for line in await on_page(1_200) if "Udo" in line] == [
+            '- "Udo lends me the ladder until May"'
+        ]
+        assert room in await on_page(1_200)
+        await memory.forget([dog])
+        assert room not in await on_page(1_200)

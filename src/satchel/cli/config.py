@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import anyio
 import click
@@ -16,6 +17,7 @@ from satchel.cli.output import is_terminal, say, tell
 from satchel.cli.settings import read_settings
 from satchel.config import (
     Grant,
+    Settings,
     add_mcp_servers,
     grants_of,
     mask_address,
@@ -88,12 +90,27 @@ def set_(key: str, value: str) -> None:
         from satchel.runtime.moving import check_place  # noqa: PLC0415 - the rest needs no database
 
         left = anyio.run(check_place, settings, value)
+    elif key.startswith("providers.") and key.endswith(".base_url"):
+        left = _key_that_moves(settings, key.split(".")[1], value)
     now = set_value(settings.config_path, key, value, providers=settings.providers)
     shown = list(now) if isinstance(now, tuple) else now
     if not said_json({"key": key, "value": shown, "path": str(settings.config_path)}):
         tell(f"{key} = {_written(shown)} in {settings.config_path}")
     if left:
         tell(f"! {left}")
+
+
+def _key_that_moves(settings: Settings, name: str, address: str) -> str:
+    """A warning if the key of a provider goes to another host from now on; otherwise ""."""
+    before = settings.providers.get(name)
+    if before is None or not settings.secret(before.env_api_key):
+        return ""
+    if urlsplit(before.base_url)[:2] == urlsplit(address)[:2]:
+        return ""
+    return (
+        f"The key in {before.env_api_key}, which was given for {mask_address(before.base_url)}, is sent to the new "
+        f"address from now on. For another key: satchel config set providers.{name}.env_api_key VARIABLE"
+    )
 
 
 _GRANTS = (
