@@ -394,6 +394,7 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(23, "plan:restart", "issue 23", "A plan waits for its answer in another process, in mode plan."),
     built(23, "plan:faces", "issue 23", "A plan is an ordinary question in the terminal, on the screen, on the pages and over HTTP, and each shows the new mode."),
     built(23, "delegate:own-context", "issue 23", "A sub-agent works with messages and reading tools of its own, and only its answer comes into the conversation."),
+    built(23, "delegate:pictures", "issue 23", "A sub-agent sees the pictures that it reads."),
     built(23, "delegate:log", "issue 23", "What a sub-agent did is in the log beneath the call, on the page folded."),
     built(23, "delegate:no-memory", "issue 23", "Nothing that a sub-agent read becomes memory of the user."),
     built(23, "delegate:parallel", "issue 23", "Several sub-agents work at the same time."),
@@ -867,6 +868,7 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(9, "sandbox:layers:bounded", "issue 9", "When layers grow too large, the least recently used go, and come back from their locks."),
     built(9, "sandbox:layers:brake", "issue 9", "Versions that were published in the last days are not used unless the user says so."),
     built(9, "sandbox:clean", "DESIGN 8", "No home, no environment, read-only system, private /tmp, limits, and never uid 0 inside."),
+    built(23, "sandbox:office", "issue 23, Must show 4", "Inside, the user has a name, and LibreOffice and fonts have their settings: office programs start."),
     built(9, "sandbox:settings", "DESIGN 3.2", "The hosts and the limits of [sandbox] hold for every boxed command."),
     built(9, "sandbox:tree-dies", "DESIGN 8", "The whole tree dies at the end."),
 

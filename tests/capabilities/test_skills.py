@@ -281,6 +281,7 @@ async def test_a_script_runs_in_the_sandbox_with_the_named_files_and_without_net
     folder = put(tmp_path / "skills", "one", files={"scripts/go.py": inline, "scripts/go.sh": "true"})
     bench = Bench(tmp_path)
     (bench.session.cwd / "in.pdf").write_text("x")
+    (bench.session.cwd / "unpacked").mkdir()
     bench.sandbox.answers = [
         RunResult(
             status=Status.OK,
@@ -298,11 +299,11 @@ async def test_a_script_runs_in_the_sandbox_with_the_named_files_and_without_net
         "run_skill",
         name="one",
         script="scripts/go.py",
-        args=["in.pdf", "--in=in.pdf", "{skill}/SKILL.md", "out/x"],
-        files=["in.pdf"],
+        args=["in.pdf", "--in=in.pdf", "{skill}/SKILL.md", "out/x", "unpacked/", "--at=unpacked/a.xml", ""],
+        files=["in.pdf", "unpacked"],
         stdin="hi",
     )
-    given = str(bench.session.cwd / "in.pdf")
+    given, unpacked = str(bench.session.cwd / "in.pdf"), bench.session.cwd / "unpacked"
     assert bench.entry().argv == (
         "python",
         "-c",
@@ -313,6 +314,9 @@ async def test_a_script_runs_in_the_sandbox_with_the_named_files_and_without_net
         f"--in={given}",
         f"{folder}/SKILL.md",
         "out/x",
+        str(unpacked),
+        f"--at={unpacked}/a.xml",
+        "",
     )
     assert bench.entry().stdin == b"hi"
     spec = bench.sandbox.specs[0]
@@ -320,7 +324,7 @@ async def test_a_script_runs_in_the_sandbox_with_the_named_files_and_without_net
         "none",
         (),
         {},
-        (folder, Path(given)),
+        (folder, Path(given), unpacked),
     )
     assert bench.layers == [["pypdf>=5"]]
     assert result.untrusted

@@ -7,10 +7,12 @@ from pathlib import Path
 
 import anyio
 import pytest
+from PIL import Image
 
 from satchel.events import Action, ModelCalled, Observation, QuestionAsked, SubAgentEvent, ToolProgress
 from satchel.loop import Refuse
 from satchel.models import Call, Reply, ScriptedModel
+from satchel.models.files import part_of
 from satchel.models.port import ModelRequest
 from satchel.sessions.view import ToolCall, turns_in
 from satchel.tools import ToolContext, ToolResult, function_tool
@@ -279,6 +281,26 @@ async def test_what_came_from_outside_stays_marked(tmp_path: Path) -> None:
         [step] = (await session.run_turn("Go.")).steps
         assert "came from outside" in step.result
         assert session.untrusted
+
+
+@requirement("delegate:pictures")
+async def test_it_sees_the_pictures_that_it_reads(tmp_path: Path) -> None:
+    (tmp_path / "work").mkdir()
+    Image.new("RGB", (2, 2), "red").save(tmp_path / "work" / "slide.png")
+
+    def script(request: ModelRequest) -> Reply:
+        if not is_sub_agent(request):
+            return Reply(text="Red.") if len(request.messages) > 1 else delegate("Which colour is slide.png?")
+        if len(request.messages) == 1:
+            return Reply(calls=[Call(name="file_read", input={"path": "slide.png"})])
+        [picture] = request.messages[-1].result_files
+        assert part_of(picture, request.read_file, takes="all").kind == "picture"
+        return Reply(text="Red.")
+
+    async with opened(tmp_path, ScriptedModel(script)) as satchel:
+        session = await satchel.session()
+        [step] = (await session.run_turn("Ask somebody.")).steps
+        assert step.result.startswith("Red.")
 
 
 @requirement("delegate:own-context")

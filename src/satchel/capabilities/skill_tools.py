@@ -7,7 +7,7 @@ import re
 import shutil
 import tomllib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any, Final, Literal
 
 import anyio
@@ -292,11 +292,12 @@ def _readable(names: Sequence[str], context: ToolContext) -> dict[str, Path]:
 
 def _argument(text: str, skill: Skill, files: Mapping[str, Path]) -> str:
     """An argument with the skill's folder and the given files in it written as absolute paths."""
-    if text in files:
-        return str(files[text])
     option, separator, value = text.partition("=")
-    if separator and value in files:
-        return f"{option}={files[value]}"
+    for name, path in files.items():
+        for before, given in (("", text), (f"{option}=", value if separator else "")):
+            # `unpacked/` and `unpacked/word/document.xml` are given with the folder `unpacked`.
+            if given and PurePath(given).is_relative_to(name):
+                return before + str(path / PurePath(given).relative_to(name))
     return text.replace(_FOLDER, str(skill.folder))
 
 

@@ -172,6 +172,7 @@ class SubAgents:
             budget=share,
             hooks=self._hooks,
             estimator=self._driver.terms.estimator,
+            read_file=self._driver.log.files.read,
             # The ids of calls name questions and files of the session.
             call_prefix=f"{hashlib.sha256(context.call_id.encode()).hexdigest()[:6]}_",
         )
