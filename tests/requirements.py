@@ -1131,7 +1131,7 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(9, "skills:offered", "issue 9", "Skills are offered by name and quoted description within a budget; those that can't be used are named with a reason."),
     built(9, "skills:project", "issue 9", "A trusted project's skills in .agents/skills and .claude/skills count as they were when it was trusted."),
     built(9, "skills:read", "issue 9", "A skill's documents are read on demand, bounded, marked as others' text, and nothing outside of its folder with them."),
-    built(9, "skills:run", "issue 9", "A skill's scripts run in the sandbox, with the files that are named and without network."),
+    built(9, "skills:run", "issue 9", "A skill's scripts run in the sandbox, with the files that are named and without network; what they write where they start is kept."),
     built(23, "skills:modules", "issue 23", "A skill of modules and instructions is used by code that imports them; names of files match in any case."),
     built(23, "skills:bash", "issue 23 §7", "In mode auto, commands in the box read the folders of skills, and change nothing in them."),
     built(9, "skills:session", "issue 9", "Skills work in a session: one line each in the prompt, read_docs and run_skill."),
