@@ -9,15 +9,18 @@ import anyio
 import pytest
 from PIL import Image
 
+from satchel.clock import ManualClock
 from satchel.events import Action, ModelCalled, Observation, QuestionAsked, SubAgentEvent, ToolProgress
 from satchel.loop import Refuse
 from satchel.models import Call, Reply, ScriptedModel
+from satchel.models.embedding import HashingEmbedder
 from satchel.models.files import part_of
 from satchel.models.port import ModelRequest
+from satchel.runtime import Satchel
 from satchel.sessions.view import ToolCall, turns_in
 from satchel.tools import ToolContext, ToolResult, function_tool
 from tests.requirements import requirement
-from tests.runtime.world import opened
+from tests.runtime.world import opened, settings_in
 
 pytestmark = pytest.mark.anyio
 
@@ -52,16 +55,20 @@ async def test_a_sub_agent_reads_by_itself_and_only_its_answer_comes_back(tmp_pa
             return Reply(text="Ottilie.") if len(request.messages) > 1 else delegate("Who is harbour master?")
         if len(request.messages) == 1:
             return Reply(calls=[Call(name="grep", input={"pattern": "master"}, id="call_1")])
+        clock.advance(2.5)
         return Reply(text="harbour.txt:1 says Ottilie.")
 
-    model = ScriptedModel(script)
-    async with opened(tmp_path, model) as satchel:
+    model, clock = ScriptedModel(script), ManualClock()
+    async with Satchel.open(
+        settings_in(tmp_path), model=model, embedder=HashingEmbedder(), clock=clock
+    ) as satchel:
         session = await satchel.session()
         running = await session.start("Ask somebody else who it is.")
         events = [event async for event in running.events()]
         turn = await running.result()
         [step] = turn.steps
         assert step.result.startswith("harbour.txt:1 says Ottilie.\n\n[2 rounds, 1 call, ")
+        assert step.result.endswith(" tokens, 2.5 s]")
         assert step.data["status"] == "done"
         # What it read is in its own messages and beneath the call, and in none of the conversation's.
         assert not any(SECRET in str(message) for message in session.messages)
