@@ -281,6 +281,7 @@ async def test_a_script_runs_in_the_sandbox_with_the_named_files_and_without_net
     folder = put(tmp_path / "skills", "one", files={"scripts/go.py": inline, "scripts/go.sh": "true"})
     bench = Bench(tmp_path)
     (bench.session.cwd / "in.pdf").write_text("x")
+    (bench.session.cwd / "unpacked").mkdir()
     bench.sandbox.answers = [
         RunResult(
             status=Status.OK,
@@ -298,11 +299,11 @@ async def test_a_script_runs_in_the_sandbox_with_the_named_files_and_without_net
         "run_skill",
         name="one",
         script="scripts/go.py",
-        args=["in.pdf", "--in=in.pdf", "{skill}/SKILL.md", "out/x"],
-        files=["in.pdf"],
+        args=["in.pdf", "--in=in.pdf", "{skill}/SKILL.md", "out/x", "unpacked/", "--at=unpacked/a.xml", ""],
+        files=["in.pdf", "unpacked"],
         stdin="hi",
     )
-    given = str(bench.session.cwd / "in.pdf")
+    given, unpacked = str(bench.session.cwd / "in.pdf"), bench.session.cwd / "unpacked"
     assert bench.entry().argv == (
         "python",
         "-c",
@@ -313,6 +314,9 @@ async def test_a_script_runs_in_the_sandbox_with_the_named_files_and_without_net
         f"--in={given}",
         f"{folder}/SKILL.md",
         "out/x",
+        str(unpacked),
+        f"--at={unpacked}/a.xml",
+        "",
     )
     assert bench.entry().stdin == b"hi"
     spec = bench.sandbox.specs[0]
@@ -320,7 +324,7 @@ async def test_a_script_runs_in_the_sandbox_with_the_named_files_and_without_net
         "none",
         (),
         {},
-        (folder, Path(given)),
+        (folder, Path(given), unpacked),
     )
     assert bench.layers == [["pypdf>=5"]]
     assert result.untrusted
@@ -331,7 +335,7 @@ async def test_a_script_runs_in_the_sandbox_with_the_named_files_and_without_net
     assert saved.read_bytes() == b"made"
     assert lines[2] == "The sandbox refused x.example:443: Not allowed."
     failed = await bench.call("run_skill", name="one", script="scripts/go.sh")
-    assert bench.entry().argv == ("bash", str(folder / "scripts/go.sh"))
+    assert bench.entry().argv[-2:] == ("bash", str(folder / "scripts/go.sh"))
     assert failed.is_error
     assert "failed (error, exit code 3)" in failed.text
     assert "no such option" in failed.text
@@ -344,6 +348,19 @@ async def test_a_script_runs_in_the_sandbox_with_the_named_files_and_without_net
     many = await bench.call("run_skill", name="one", script="scripts/go.sh")
     assert many.text.startswith(f"Files that it made: 100 in {bench.session.context.spill_dir}")
     assert many.text.endswith(", u/59.xml")
+
+
+@requirement("skills:run")
+async def test_a_script_in_another_language_writes_where_it_starts_or_to_out(tmp_path: Path) -> None:
+    put(tmp_path / "skills", "one", files={"scripts/go.sh": "echo 1 >a.txt; echo 2 >out/b.txt"})
+    bench = Bench(tmp_path)
+    bench.sandbox.answers = [RunResult(status=Status.OK, omitted=("out: not a regular file",))]
+    result = await bench.call("run_skill", name="one", script="scripts/go.sh")
+    (tmp_path / "out").mkdir()
+    await anyio.run_process(bench.entry().argv, cwd=tmp_path)
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["a.txt", "b.txt", "out"]
+    # The link to itself, which stands for out/, is not the script's.
+    assert result.text == "(no output)"
 
 
 @requirement("skills:run")
@@ -361,6 +378,7 @@ async def test_a_script_is_named_as_skills_name_it_and_imports_from_its_folder_a
     bench.sandbox.answers = [RunResult(status=Status.OK)]
     await bench.call("run_skill", name="one", script=script, args=["a"])
     argv = [sys.executable, "-I", *bench.entry().argv[1:]]
+    (tmp_path / "out").mkdir()
     ran = await anyio.run_process(argv, cwd=tmp_path)
     assert ran.stdout.decode().strip() == "1 2 ['a']"
 

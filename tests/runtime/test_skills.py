@@ -112,7 +112,7 @@ async def test_a_skill_of_modules_and_a_document_in_another_case_and_packages_by
         skills, "forms", PLAIN.replace("Run scripts/go.py.", "Read FORMS.md first."), {"forms.md": "Sign it."}
     )
     put(skills, "packed", PLAIN + "packages: pillow\n", {"go.py": "print(1)"})
-    code = "import sys\nfrom core.report import told\nopen('out/a.txt', 'w').write(told(sys.argv[1]))\nprint(told(sys.argv[1]))"
+    code = "import sys\nfrom core.report import told\nopen('a.txt', 'w').write(told(sys.argv[1]))\nprint(told(sys.argv[1]))"
     model = ScriptedModel(
         [
             Reply(

@@ -7,15 +7,20 @@ from pathlib import Path
 
 import anyio
 import pytest
+from PIL import Image
 
+from satchel.clock import ManualClock
 from satchel.events import Action, ModelCalled, Observation, QuestionAsked, SubAgentEvent, ToolProgress
 from satchel.loop import Refuse
 from satchel.models import Call, Reply, ScriptedModel
+from satchel.models.embedding import HashingEmbedder
+from satchel.models.files import part_of
 from satchel.models.port import ModelRequest
+from satchel.runtime import Satchel
 from satchel.sessions.view import ToolCall, turns_in
 from satchel.tools import ToolContext, ToolResult, function_tool
 from tests.requirements import requirement
-from tests.runtime.world import opened
+from tests.runtime.world import opened, settings_in
 
 pytestmark = pytest.mark.anyio
 
@@ -50,16 +55,20 @@ async def test_a_sub_agent_reads_by_itself_and_only_its_answer_comes_back(tmp_pa
             return Reply(text="Ottilie.") if len(request.messages) > 1 else delegate("Who is harbour master?")
         if len(request.messages) == 1:
             return Reply(calls=[Call(name="grep", input={"pattern": "master"}, id="call_1")])
+        clock.advance(2.5)
         return Reply(text="harbour.txt:1 says Ottilie.")
 
-    model = ScriptedModel(script)
-    async with opened(tmp_path, model) as satchel:
+    model, clock = ScriptedModel(script), ManualClock()
+    async with Satchel.open(
+        settings_in(tmp_path), model=model, embedder=HashingEmbedder(), clock=clock
+    ) as satchel:
         session = await satchel.session()
         running = await session.start("Ask somebody else who it is.")
         events = [event async for event in running.events()]
         turn = await running.result()
         [step] = turn.steps
         assert step.result.startswith("harbour.txt:1 says Ottilie.\n\n[2 rounds, 1 call, ")
+        assert step.result.endswith(" tokens, 2.5 s]")
         assert step.data["status"] == "done"
         # What it read is in its own messages and beneath the call, and in none of the conversation's.
         assert not any(SECRET in str(message) for message in session.messages)
@@ -279,6 +288,26 @@ async def test_what_came_from_outside_stays_marked(tmp_path: Path) -> None:
         [step] = (await session.run_turn("Go.")).steps
         assert "came from outside" in step.result
         assert session.untrusted
+
+
+@requirement("delegate:pictures")
+async def test_it_sees_the_pictures_that_it_reads(tmp_path: Path) -> None:
+    (tmp_path / "work").mkdir()
+    Image.new("RGB", (2, 2), "red").save(tmp_path / "work" / "slide.png")
+
+    def script(request: ModelRequest) -> Reply:
+        if not is_sub_agent(request):
+            return Reply(text="Red.") if len(request.messages) > 1 else delegate("Which colour is slide.png?")
+        if len(request.messages) == 1:
+            return Reply(calls=[Call(name="file_read", input={"path": "slide.png"})])
+        [picture] = request.messages[-1].result_files
+        assert part_of(picture, request.read_file, takes="all").kind == "picture"
+        return Reply(text="Red.")
+
+    async with opened(tmp_path, ScriptedModel(script)) as satchel:
+        session = await satchel.session()
+        [step] = (await session.run_turn("Ask somebody.")).steps
+        assert step.result.startswith("Red.")
 
 
 @requirement("delegate:own-context")

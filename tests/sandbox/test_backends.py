@@ -366,6 +366,33 @@ async def test_git_folders_are_found_by_what_they_are_at_any_depth_and_what_thei
             await run_process(["true"], cwd=workspace, environ=environ, box=box)
 
 
+@requirement("sandbox:office")
+async def test_the_user_inside_has_a_name_and_office_programs_their_settings(tmp_path: Path) -> None:
+    """Without, LibreOffice doesn't start."""
+    if find("bwrap") is None:
+        pytest.skip(
+            "THE SANDBOX WAS NOT TESTED: bubblewrap isn't installed (sudo apt-get install bubblewrap)"
+        )
+    text = (
+        "import os, pwd\n"
+        "def run(args):\n"
+        "    settings = [name for name in ('fonts', 'libreoffice') if os.path.exists('/etc/' + name)]\n"
+        "    return [[user.pw_uid - os.getuid() for user in pwd.getpwall()], pwd.getpwuid(os.getuid()).pw_dir, settings]\n"
+    )
+    result = await Bubblewrap().run(RunSpec(entry=code(tmp_path / "c", text)))
+    known = [name for name in ("fonts", "libreoffice") if Path("/etc", name).exists()]
+    assert result.result == str([[0], "/tmp", known])
+    workspace = tmp_path / "work"
+    workspace.mkdir()
+    if os.geteuid() == 0:
+        # In a container, files are often those of a user whom only the host knows.
+        os.chown(workspace, 65_432, 65_432)
+    async with Bubblewrap().box(WorkspaceBox(workspace=workspace, home=tmp_path / "home")) as box:
+        asked = ["bash", "-c", "getent passwd $(id -u) && getent passwd root"]
+        found = await run_process(asked, cwd=workspace, environ=PATHS, box=box)
+    assert found.exit_code == 0
+
+
 async def test_a_linked_working_tree_commits_and_one_that_lies_writes_nothing(tmp_path: Path) -> None:
     if find("bwrap") is None:
         pytest.skip(

@@ -7,7 +7,7 @@ import re
 import shutil
 import tomllib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any, Final, Literal
 
 import anyio
@@ -38,17 +38,23 @@ _INTERPRETERS: Final = {
 }
 """By the end of the file's name; other scripts must be executable."""
 _FOLDER: Final = "{skill}"
-_RUN_CODE: Final = """\
-import sys
-folder, code = sys.argv[1:3]
+_KEPT: Final = """\
+import os, sys
+os.chdir("out")
+os.path.lexists("out") or os.symlink(".", "out")
+"""
+"""Scripts write where they start, as the texts of skills expect it. The link is for those that write to out/."""
+_KEPT_IN_SHELL: Final = 'cd out && ln -sfn . out && exec "$@"'
+_RUN_CODE: Final = f"""\
+{_KEPT}folder, code = sys.argv[1:3]
 sys.path[:0] = [folder]
 sys.argv = ["code.py", *sys.argv[3:]]
-exec(compile(code, "code.py", "exec"), {"__name__": "__main__"})
+exec(compile(code, "code.py", "exec"), {{"__name__": "__main__"}})
 """
 """Runs code as if it were a script in the skill's folder, so that it can import the skill's modules."""
-_RUN_SCRIPT: Final = """\
-import os, runpy, sys
-folder, script = sys.argv[1:3]
+_RUN_SCRIPT: Final = f"""\
+import runpy
+{_KEPT}folder, script = sys.argv[1:3]
 sys.path[:0] = [os.path.dirname(script), folder]
 sys.argv = sys.argv[2:]
 runpy.run_path(script, run_name="__main__")
@@ -151,7 +157,7 @@ class SkillTools:
             description="Run a script of a skill, or Python code that imports its modules, in a sandbox without "
             f"network. It sees the skill's folder (written {_FOLDER} in an argument) and the named files; nothing else "
             "of the user. Its working folder is empty. "
-            "What it writes to out/ is kept, and the result says where. Use it instead of bash for the commands that a "
+            "What it writes there is kept, and the result says where. Use it instead of bash for the commands that a "
             "skill's text names; bash can read the folder too, for those that need the network or change files.",
             properties={
                 "name": {"type": "string", "minLength": 1, "description": "Of the skill"},
@@ -170,7 +176,7 @@ class SkillTools:
                     "type": "array",
                     "items": {"type": "string"},
                     "maxItems": 100,
-                    "description": "Its arguments; files as they are named in `files`, results as out/NAME",
+                    "description": "Its arguments; files as they are named in `files`",
                 },
                 "files": {
                     "type": "array",
@@ -248,7 +254,7 @@ async def _told(result: RunResult, skill: Skill, context: ToolContext) -> ToolRe
         files = await context.blocking(
             keep_seen, context.spill_dir, {made.path: made.content for made in result.artifacts}
         )
-    parts += [f"Not kept: {reason}" for reason in result.omitted]
+    parts += [f"Not kept: {reason}" for reason in result.omitted if not reason.startswith("out: ")]
     parts += [f"The sandbox refused {denial.target}: {denial.reason}" for denial in result.denied]
     return ToolResult(
         text="\n".join(part for part in parts if part) or "(no output)",
@@ -292,11 +298,12 @@ def _readable(names: Sequence[str], context: ToolContext) -> dict[str, Path]:
 
 def _argument(text: str, skill: Skill, files: Mapping[str, Path]) -> str:
     """An argument with the skill's folder and the given files in it written as absolute paths."""
-    if text in files:
-        return str(files[text])
     option, separator, value = text.partition("=")
-    if separator and value in files:
-        return f"{option}={files[value]}"
+    for name, path in files.items():
+        for before, given in (("", text), (f"{option}=", value if separator else "")):
+            # `unpacked/` and `unpacked/word/document.xml` are given with the folder `unpacked`.
+            if given and PurePath(given).is_relative_to(name):
+                return before + str(path / PurePath(given).relative_to(name))
     return text.replace(_FOLDER, str(skill.folder))
 
 
@@ -318,7 +325,7 @@ def _program(skill: Skill, name: str) -> tuple[tuple[str, ...], str]:
     text = script.read_text(encoding="utf-8", errors="replace") if has_metadata else ""
     if interpreter == ("python",):
         return ("python", "-c", _RUN_SCRIPT, str(skill.folder), str(script)), text
-    return (*(interpreter or ()), str(script)), text
+    return ("bash", "-c", _KEPT_IN_SHELL, "bash", *(interpreter or ()), str(script)), text
 
 
 def _named(skill: Skill, name: str) -> str:

@@ -473,7 +473,8 @@ class ToolsSettings:
     environ: tuple[str, ...] = setting(
         (),
         "Names of environment variables that sandboxed commands, executables and MCP servers get, in "
-        "addition to PATH, LANG and other harmless ones.",
+        "addition to PATH, LANG and other harmless ones. The keys of model providers and search engines are never "
+        "passed on.",
     )
     defer_above: int = setting(
         30,

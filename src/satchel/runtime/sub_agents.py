@@ -145,6 +145,8 @@ class SubAgents:
 
     async def _work(self, task: str, tools: Sequence[Tool], context: ToolContext) -> ToolResult:
         mine, state = Conversation(), dict[str, Any]()
+        clock = self._driver.parts.clock
+        began_s = clock.monotonic_s()
         # What it is told may come from there.
         mine.untrusted = context.untrusted
         share = self._share(self._tokens)
@@ -167,11 +169,12 @@ class SubAgents:
                 delegate=None,
             ),
             emit=lambda events: self._emit(events, model, context),
-            clock=self._driver.parts.clock,
+            clock=clock,
             limits=self._limits,
             budget=share,
             hooks=self._hooks,
             estimator=self._driver.terms.estimator,
+            read_file=self._driver.log.files.read,
             # The ids of calls name questions and files of the session.
             call_prefix=f"{hashlib.sha256(context.call_id.encode()).hexdigest()[:6]}_",
         )
@@ -182,7 +185,8 @@ class SubAgents:
         finally:
             with anyio.CancelScope(shield=True):
                 await close_state(state)
-        return _result(outcomes, untrusted=mine.untrusted, tokens=mine.usage.total_tokens)
+        took_s = clock.monotonic_s() - began_s
+        return _result(outcomes, untrusted=mine.untrusted, tokens=mine.usage.total_tokens, took_s=took_s)
 
     def _conclusion(self, began: TurnInput) -> TurnInput:
         """A last request, so that what was found is not lost. Its calls are refused.
@@ -238,11 +242,11 @@ class SubAgents:
             await context.progress({"progress": None, "message": message})
 
 
-def _result(outcomes: Sequence[TurnOutcome], *, untrusted: bool, tokens: int) -> ToolResult:
+def _result(outcomes: Sequence[TurnOutcome], *, untrusted: bool, tokens: int, took_s: float) -> ToolResult:
     last = outcomes[-1]
     rounds = sum(outcome.rounds for outcome in outcomes)
     calls = sum(len(outcome.steps) for outcome in outcomes)
-    work = f"{counted(rounds, 'round')}, {counted(calls, 'call')}, {counted(tokens, 'token')}"
+    work = f"{counted(rounds, 'round')}, {counted(calls, 'call')}, {counted(tokens, 'token')}, {took_s:.1f} s"
     return ToolResult(
         text=f"{last.text.strip()}\n\n[{work}]",
         is_error=last.status == "failed",

@@ -21,7 +21,9 @@ from satchel.sandbox.bwrap import (
     OF_A_USER,
     OF_ROOT,
     ROOT_HIDDEN,
+    ROOT_HIDDEN_UID,
     find,
+    named,
     parents,
     system_mounts,
 )
@@ -81,6 +83,9 @@ class Bubblewrap(LocalSandbox):
         who = OF_ROOT if places.uid else ROOT_HIDDEN if self._as_root else OF_A_USER
         argv = [self._program, *who, *ALWAYS, *system_mounts()]
         argv += NO_SYSCTL if self._as_root else ()
+        uid = places.uid or (ROOT_HIDDEN_UID if self._as_root else os.geteuid())
+        name, name_fds = named(uid, home=places.cwd)
+        argv += name
         argv += ["--perms", "1777", "--size", str(limits.tmp_mb << 20), "--tmpfs", "/tmp"]
         argv += [
             "--perms",
@@ -124,7 +129,7 @@ class Bubblewrap(LocalSandbox):
             argv=argv if scene.group is None else joined(scene.group, argv),
             cwd=Path("/"),
             environ=ENVIRON,
-            descriptors=(job_fd, filter_fd),
+            descriptors=(job_fd, filter_fd, *name_fds),
             watch=Watch(
                 memory_mb=limits.memory_mb,
                 processes=limits.processes + HOST_PROCESSES,

@@ -8,22 +8,25 @@ import sys
 from functools import cache
 from pathlib import Path
 
-from satchel.sandbox.job import python_program
+from satchel.sandbox.job import memory_file, python_program
 
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store")
 ETC = (
     "/etc/alternatives",
     "/etc/ca-certificates",
+    "/etc/fonts",
     "/etc/ld.so.cache",
     "/etc/ld.so.conf",
     "/etc/ld.so.conf.d",
+    "/etc/libreoffice",
     "/etc/localtime",
     "/etc/mime.types",
     "/etc/nsswitch.conf",
     "/etc/pki",
     "/etc/ssl",
 )
-"""No passwd, no shadow, no hosts. Of /etc/ssl, private keys are readable by root alone, which nobody is inside."""
+"""No shadow, no hosts, and one line of passwd (`named`). LibreOffice doesn't start without its settings. Of /etc/ssl,
+private keys are readable by root alone, which nobody is inside."""
 ALWAYS = (
     "--unshare-pid",
     "--unshare-net",
@@ -40,7 +43,8 @@ ALWAYS = (
     "/dev",
 )
 OF_A_USER = ("--unshare-user", "--disable-userns")
-ROOT_HIDDEN = (*OF_A_USER, "--uid", "1000", "--gid", "1000")
+ROOT_HIDDEN_UID = 1000
+ROOT_HIDDEN = (*OF_A_USER, "--uid", str(ROOT_HIDDEN_UID), "--gid", str(ROOT_HIDDEN_UID))
 """For root, where files of root have to be written: nobody is uid 0 inside."""
 NO_SYSCTL = ("--remount-ro", "/proc")
 """For root. The kernel lets the real uid 0 write /proc/sys without any capability, also from a user namespace, and with
@@ -88,3 +92,19 @@ def parents(path: str) -> list[str]:
     """The arguments that make the folders above a path, which otherwise nobody but their owner could pass through."""
     above = [str(folder) for folder in reversed(Path(path).parents)][1:]
     return [word for folder in above for word in ("--perms", "0755", "--dir", folder)]
+
+
+def named(uid: int, *, home: str, others: str = "") -> tuple[list[str], list[int]]:
+    """The arguments that give a user a line in /etc/passwd, and the descriptors that they refer to.
+
+    LibreOffice, for one, doesn't start for a user without a line.
+
+    Args:
+        uid: The user, as its processes see it.
+        home: Its home folder.
+        others: The file without it. Nothing is changed if it has the user already.
+    """
+    if any(line.split(":")[2:3] == [str(uid)] for line in others.splitlines()):
+        return [], []
+    file = memory_file(f"sandbox:x:{uid}:{uid}::{home}:/bin/sh\n{others}".encode(errors="surrogateescape"))
+    return ["--perms", "0444", "--ro-bind-data", str(file), "/etc/passwd"], [file]

@@ -31,7 +31,9 @@ from satchel.sandbox.bwrap import (
     OF_A_USER,
     OF_ROOT,
     ROOT_HIDDEN,
+    ROOT_HIDDEN_UID,
     interpreter_mounts,
+    named,
     parents,
 )
 from satchel.sandbox.cgroup import joined, process_group
@@ -220,7 +222,9 @@ class _Workspace:
                 start += ["--remount-ro", str(mount.path)]
         environ = {name: value for name, value in environ.items() if name not in UNSET} | {"TMPDIR": "/tmp"}
         filter_fd = memory_file(seccomp.program(seccomp.WORKSPACE))
-        descriptors = [filter_fd, *held]
+        name, name_fds = self._name()
+        start += name
+        descriptors = [filter_fd, *held, *name_fds]
         command = [PRLIMIT, f"--nproc={spec.processes}", f"--fsize={spec.file_mb << 20}", "--core=0", *argv]
         if self._owner is not None:
             uid, gid = self._owner
@@ -274,6 +278,15 @@ class _Workspace:
             watch=watched(spec, self._scratch),
             after=lambda: _remove_planted(repositories),
         )
+
+    def _name(self) -> tuple[list[str], list[int]]:
+        """A line in /etc/passwd for the user that commands run as: see `named`."""
+        uid = self._owner[0] if self._owner else ROOT_HIDDEN_UID if self._as_root else os.geteuid()
+        try:
+            others = Path("/etc/passwd").read_text(errors="surrogateescape")
+        except OSError:
+            return [], []
+        return named(uid, home=str(self._spec.home), others=others)
 
     def _arguments(self, mount: Mount, held: list[int]) -> list[str]:
         """The arguments for one mount, whose descriptor is added to those that are held."""
