@@ -68,6 +68,7 @@ from satchel.server.routes import (
     program,
     projects,
     sessions,
+    spaces,
 )
 from satchel.server.routes.documented import ERROR_SCHEMAS, EVENT_SCHEMA, PROBLEMS
 from satchel.server.service import Service
@@ -101,6 +102,7 @@ _ROUTERS: Final = (
     projects,
     documents,
     memories,
+    spaces,
     capabilities,
     program,
     messages,
