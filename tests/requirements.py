@@ -845,6 +845,8 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(22, "people:spaces", "issue 22 §2", "What a person shares in a space is found by its members, with the space and who said it, and by nobody else; nothing gets there by itself."),
     built(22, "people:spaces:members", "issue 22 §2", "People come into a space by invitation, and leave it or are removed by its owner; what they shared stays, which is said beforehand."),
     built(22, "people:spaces:doors", "issue 22 §2", "Only a member's own process reaches a space, and of it only what is shared."),
+    built(22, "people:spaces:conversations", "issue 22 §2", "A conversation shares what its user asks for, after asking; the conversations and agents of other members are shown it where it fits, marked as shared."),
+    built(22, "people:spaces:pages", "issue 22 §2", "The pages make spaces, invite, share and forget, and show what is shared with its author and space; a home of one person has none of it."),
     built(22, "people:postgres", "issue 22 §2", "On a PostgreSQL server each person has a role and a database that others can't enter."),
     planned(LATER, "storage:postgres:vectors", "DESIGN 9", "pgvector serves where it is installed."),
     built(3, "storage:backup", "DESIGN 3.3", "backup and restore move everything in one file."),

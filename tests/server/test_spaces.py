@@ -10,8 +10,11 @@ from typing import Any
 import httpx2
 import pytest
 
+from tests.cli.programs import chats, said_to
 from tests.requirements import requirement
+from tests.server.browsers import HTML, browser, read, words_of
 from tests.server.household import Household, household
+from tests.server.world import World, chat
 
 BOILER = "The boiler is serviced in May by Hartmann."
 
@@ -219,3 +222,92 @@ def test_the_door_for_spaces_believes_only_what_a_process_was_given(house: House
         house.add("ann")
     with house.program("ann") as ann:
         assert ann.get("/api/spaces").json() == []
+
+
+def seen(house: Household) -> str:
+    """What the model was last shown."""
+    return said_to(chats(house.model)[-1])
+
+
+@requirement("people:spaces:conversations")
+def test_a_conversation_shares_what_its_user_asks_for_and_others_are_shown_it_with_its_place(
+    house: Household,
+) -> None:
+    def called(client: httpx2.Client, name: str, mode: str = "bypass", **input: Any) -> dict[str, Any]:
+        [call] = chat(client, f"CALL {name} {json.dumps([input])}", mode=mode)[-1].data["toolCalls"]
+        return dict(call)
+
+    with house.program("ann") as ann, house.program("ben") as ben, house.program("carl") as carl:
+        offered = {tool["name"] for tool in ann.get("/api/tools").json()}
+        assert "share_memory" not in offered  # nobody shares anything with her yet
+        space_with(house, "flat", ann, ben, "ben")
+        assert called(ann, "share_memory", "ask", space="flat", content=BOILER)["isError"]  # it asks first
+        assert shared(ben) == []
+        result = called(ann, "share_memory", space="flat", content=BOILER)["result"]
+        id = result.removeprefix("Shared as ").removesuffix(".")
+        assert shared(ben) == [("ann", BOILER, "shared:flat")]
+
+        events = chat(ben, "When is our boiler serviced?")
+        [shown] = next(event.data["memories"] for event in events if event.name == "memory")
+        assert (shown["id"], shown["content"]) == (id, BOILER)
+        assert f'ann, shared in flat: "{BOILER}"' in seen(house)
+        assert BOILER not in str(ben.get("/api/memories").json())
+        chat(carl, "When is our boiler serviced?")
+        assert BOILER not in seen(house)
+
+        found = called(ben, "recall_memory", query="boiler service")["result"]
+        assert f"- {id} " in found
+        assert "ann, shared in flat" in found
+        assert BOILER not in called(carl, "recall_memory", query="boiler service")["result"]
+        assert called(ben, "forget_memory", ids=[id])["isError"]
+        session = str(chat(ann, "When is our boiler serviced?")[-1].data["sessionId"])
+        assert id in called(ann, "forget_memory", ids=[id])["result"]
+        assert shared(ann) == shared(ben) == []
+        assert BOILER not in ann.get(f"/api/sessions/{session}/exchanges").text
+        chat(ben, "When is our boiler serviced?")
+        assert BOILER not in seen(house)
+
+
+@requirement("people:spaces:pages")
+def test_the_pages_invite_share_and_show_what_is_shared_with_its_author(house: Household) -> None:
+    def form(client: httpx2.Client, **fields: str) -> str:
+        """Send a form of the page, and the text of the page that follows."""
+        [token] = set(
+            read(client.get("/spaces")).xpath("//form[@action='/spaces']/input[@name='form_token']/@value")
+        )
+        answer = client.post("/spaces", data={"form_token": token, **fields}, headers={"origin": house.url})
+        assert answer.status_code == 303, answer.text
+        return words_of(read(client.get("/spaces")))
+
+    with house.client(accept=HTML) as ann, house.client(accept=HTML) as ben:
+        for name, client in (("ann", ann), ("ben", ben)):
+            client.base_url = house.url + house.log_in(client, name).headers["location"]
+        assert "Made: garden" in form(ann, do="make", space="garden")
+        assert "invited: ben" in form(ann, do="invite", space="garden", who="Ben")
+        assert read(ben.get("/memories")).xpath("//nav//a[@href='/spaces']//span")
+        assert "ann invites you to garden" in words_of(read(ben.get("/spaces")))
+        assert "You are in garden" in form(ben, do="accept", space="garden")
+        form(ann, do="share", space="garden", content=BOILER)
+        shown = words_of(read(ben.get("/spaces")))
+        assert BOILER in shown
+        assert "Forget it for good" not in shown  # it isn't his
+        for path in ("/memories", "/memories?q=boiler"):
+            shown = words_of(read(ben.get(path)))
+            assert BOILER in shown
+            assert "ann in garden" in shown
+        [entry] = read(ann.get("/spaces")).xpath("//li[starts-with(@id, 'garden/')]/@id")
+        assert "ann wrote that" in form(ben, do="forget", id=entry)
+        assert "Forgotten for everybody" in form(ann, do="forget", id=entry)
+        assert "Everything in garden is deleted for all of its members" in words_of(read(ann.get("/spaces")))
+        assert "Deleted: garden" in form(ann, do="delete", space="garden")
+
+
+@requirement("people:spaces:pages")
+def test_a_home_of_one_person_has_no_spaces(world: World) -> None:
+    with world.client() as client, browser(world) as person:
+        answer = client.get("/api/spaces")
+        assert answer.status_code == 404
+        assert answer.json()["detail"] == "Nobody else uses this server, so nothing is shared."
+        assert "share_memory" not in {tool["name"] for tool in client.get("/api/tools").json()}
+        assert person.get("/spaces").status_code == 404
+        assert not read(person.get("/memories")).xpath("//a[@href='/spaces']")

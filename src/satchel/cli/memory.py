@@ -37,6 +37,7 @@ from satchel.memory import (
     hit_to_json,
     record_to_json,
 )
+from satchel.memory.records import SharedHits
 from satchel.plain import as_json
 from satchel.runtime import lines
 from satchel.runtime.forgetting import ForgetReceipt
@@ -45,7 +46,7 @@ from satchel.runtime.pictures import picture_file
 from satchel.tui.plain_text import plain
 
 if TYPE_CHECKING:
-    from satchel.runtime.spaces import Shared, Spaces
+    from satchel.runtime.spaces import Spaces
 
 _MOST_SHOWN = 20
 _MOST_ADDED = 16_000_000
@@ -186,7 +187,7 @@ async def add(
         say(id)
 
 
-async def _shared(memory: Memory, ask: Callable[[Spaces], Awaitable[Shared]]) -> Sequence[Hit]:
+async def _shared(memory: Memory, ask: Callable[[Spaces], Awaitable[SharedHits]]) -> Sequence[Hit]:
     """What is found in the user's spaces; nothing in a home of one person, and in other scopes."""
     spaces = spaces_here() if memory.scope == "default" else None
     if spaces is None:

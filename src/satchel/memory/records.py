@@ -257,6 +257,14 @@ class Hit:
     before: tuple[MemoryRecord, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class SharedHits:
+    """What was found in shared spaces; `away` are those that could not be asked."""
+
+    hits: tuple[Hit, ...]
+    away: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
     """What to show a model now.

@@ -283,6 +283,7 @@ class Home:
             project=project,
             memory=await self.memory_in(project_id),
             also=self.memory if sees_all else None,
+            spaces=self.spaces if sees_all or not project_id else None,
         )
 
     async def usage(self) -> tuple[UsageRow, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from pathlib import Path
@@ -14,9 +14,9 @@ from urllib.parse import quote
 import httpx2
 
 from satchel.config.home import replace_file
-from satchel.errors import NotFound
+from satchel.errors import NotFound, SatchelError
 from satchel.memory import Context, Hit, MemoryRecord
-from satchel.memory.records import SHARED, Source, time_from_json
+from satchel.memory.records import SHARED, SharedHits, Source, time_from_json
 from satchel.memory.text import lexicon
 from satchel.memory.text.block import block_of, said_texts
 from satchel.messages import Message
@@ -82,21 +82,12 @@ class SharedSpace:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Shared:
-    """What was found in the spaces of a person; `away` are those that could not be asked."""
-
-    hits: tuple[Hit, ...]
-    away: tuple[str, ...] = ()
-
-    @property
-    def memories(self) -> list[MemoryRecord]:
-        """What was found, without scores."""
-        return [hit.memory for hit in self.hits]
-
-
 class Spaces:
     """The spaces of the person whose home this is. Ids of what is shared are "SPACE/ID".
+
+    Attributes:
+        me: The person's name.
+        known: The spaces that the person was in at the last `refresh`.
 
     Every method raises `ServerUnavailable` if the front door doesn't answer, and the errors that it reports.
     """
@@ -104,6 +95,7 @@ class Spaces:
     def __init__(self, *, socket: str, name: str, token: str) -> None:
         """Use `of`."""
         self.me = name
+        self.known: tuple[str, ...] = ()
         self._socket = socket
         self._token = token
 
@@ -122,9 +114,10 @@ class Spaces:
         async with self._api() as api:
             return [SharedSpace(**found) for found in await api.get("/spaces")]
 
-    async def names(self) -> list[str]:
-        """The names of those that the person is in."""
-        return [one.name for one in await self.all() if one.you != "invited"]
+    async def refresh(self) -> None:
+        """Note in `known` which spaces the person is in; it stays as it was if the front door doesn't answer."""
+        with suppress(SatchelError):
+            self.known = tuple(one.name for one in await self.all() if one.you != "invited")
 
     async def get(self, name: str) -> SharedSpace:
         """One of them.
@@ -177,12 +170,12 @@ class Spaces:
         async with self._api() as api:
             return self._record(space, await api.delete(f"/memories/{_part(space)}/{_part(rest)}"))
 
-    async def list(self, *, space: str | None = None, limit: int = 50) -> Shared:
+    async def list(self, *, space: str | None = None, limit: int = 50) -> SharedHits:
         """The newest entries, of one space or of all."""
         async with self._api() as api:
             return self._found(await api.get("/memories", space=space, limit=limit))
 
-    async def search(self, query: str, *, space: str | None = None, limit: int = 10) -> Shared:
+    async def search(self, query: str, *, space: str | None = None, limit: int = 10) -> SharedHits:
         """The entries that fit a question best, best first; those that share nothing with it are left out."""
         asked = {"query": query, "space": space, "limit": limit}
         async with self._api() as api:
@@ -213,12 +206,12 @@ class Spaces:
         stems = lexicon.stems_of(said[-1]["content"])
         return block_of(found.hits, stems=stems, budget_tokens=budget_tokens, limit=limit), found.away
 
-    def _found(self, answer: Mapping[str, Any]) -> Shared:
+    def _found(self, answer: Mapping[str, Any]) -> SharedHits:
         hits = [
             Hit(memory=self._record(one["space"], one["memory"]), score=one["score"], signals={})
             for one in answer["hits"]
         ]
-        return Shared(tuple(hits), tuple(answer["away"]))
+        return SharedHits(tuple(hits), tuple(answer["away"]))
 
     def _record(self, space: str, found: Mapping[str, Any]) -> MemoryRecord:
         given = {each.name: found[each.name] for each in fields(MemoryRecord)}

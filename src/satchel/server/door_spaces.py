@@ -24,6 +24,7 @@ from starlette.routing import Route
 
 from satchel.clock import Clock
 from satchel.errors import NotFound, Refused, SatchelError, StorageUnwritable, UsageError
+from satchel.memory.toolset import MOST_SHARED_CHARS
 from satchel.runtime.memberships import accept, invite, make_space, owner_of, space_of, spaces_of, take_out
 from satchel.runtime.people import Person
 from satchel.runtime.person_homes import remove_person, used_mb
@@ -34,7 +35,6 @@ from satchel.server.problems import problem_of
 
 T = TypeVar("T")
 _MOST_BODY_BYTES: Final = 1_000_000
-_MOST_CHARS: Final = 10_000
 _FOUND: Final = 50
 _MOST_FOUND: Final = 1_000
 
@@ -159,8 +159,8 @@ class _Entrance:
     async def add(self, request: Request, who: Person) -> Any:
         space = space_of(self._people, _named(request, "space"), who.name)
         content = (await _body(request)).get("content")
-        if not isinstance(content, str) or not content.strip() or len(content) > _MOST_CHARS:
-            raise UsageError(f"What is shared has 1 to {_MOST_CHARS:,} characters.")
+        if not isinstance(content, str) or not content.strip() or len(content) > MOST_SHARED_CHARS:
+            raise UsageError(f"What is shared has 1 to {MOST_SHARED_CHARS:,} characters.")
         home = self._processes.settings.home
         if space.disk_mb is not None and await _in_thread(partial(used_mb, home, space)) > space.disk_mb:
             raise StorageUnwritable(f"{space.name} is full: it may have {space.disk_mb:,} MB.")

@@ -16,6 +16,7 @@ from satchel.config import Mode
 from satchel.events import Consent
 from satchel.memory import Discretion, Kind, MemoryRecord, MemoryType, Source, Tier, Trust
 from satchel.memory.store.cues import MOST_CUE_CHARS, MOST_CUES
+from satchel.memory.toolset import MOST_SHARED_CHARS
 from satchel.messages import FileBlock
 from satchel.runtime.people import Role
 from satchel.runtime.session_state import RunningState
@@ -341,7 +342,7 @@ class NewShared(FromOutside):
 
     model_config = _for_instance(content="The boiler is serviced in May.")
 
-    content: Annotated[Text, Field(min_length=1, max_length=10_000)]
+    content: Annotated[Text, Field(min_length=1, max_length=MOST_SHARED_CHARS)]
 
 
 class SpaceResponse(_Answered):
