@@ -24,7 +24,7 @@ from satchel.cli.stores import (
     spaces_here,
     with_home,
 )
-from satchel.errors import NotFound, SatchelError, StorageError, UsageError
+from satchel.errors import NotFound, StorageError, UsageError
 from satchel.memory import (
     Discretion,
     Hit,
@@ -192,11 +192,7 @@ async def _shared(memory: Memory, ask: Callable[[Spaces], Awaitable[SharedHits]]
     spaces = spaces_here() if memory.scope == "default" else None
     if spaces is None:
         return ()
-    try:
-        found = await ask(spaces)
-    except SatchelError as error:
-        tell(f"What is shared can't be shown now: {error}")
-        return ()
+    found = await ask(spaces)
     if found.away:
         tell(f"Nothing of {', '.join(found.away)} can be shown now.")
     return found.hits

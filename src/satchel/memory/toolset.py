@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, Protocol, get_args
 
-from satchel.errors import NotFound, Refused, SatchelError
+from satchel.errors import NotFound, Refused
 from satchel.memory.find.deep import DeepAnswer, deep_answer_to_json
 from satchel.memory.memory import Memory
 from satchel.memory.records import (
@@ -330,10 +330,7 @@ class MemoryTools:
         """What is shared and fits, and a line that says what couldn't be searched."""
         if self._shared is None or not self._shared.known:
             return [], ""
-        try:
-            found = await self._shared.search(words, limit=limit)
-        except SatchelError as error:
-            return [], f"\n(What others share was not searched: {error})"
+        found = await self._shared.search(words, limit=limit)
         away = f"\n({', '.join(found.away)} couldn't be searched now.)" if found.away else ""
         return [hit for hit in found.hits if self._may_tell(hit)], away
 

@@ -148,19 +148,17 @@ class SessionMemory:
         left = settings.limit - sum(len(context.memories) for context in found)
         room = budget - sum(context.tokens for context in found)
         if self.scope.spaces is not None and not is_guests and left > 0 and room > 0:
-            try:
-                shared, away = await self.scope.spaces.surface(
-                    messages[-1:] if recalls_only else messages,
-                    budget_tokens=room,
-                    limit=left,
-                    exclude=() if recalls_only else conversation.surfaced_ids,
+            shared, away = await self.scope.spaces.surface(
+                messages[-1:] if recalls_only else messages,
+                budget_tokens=room,
+                limit=left,
+                exclude=() if recalls_only else conversation.surfaced_ids,
+            )
+            found.append(shared)
+            if away:
+                text = (
+                    f"Nothing of {', '.join(away)} can be shown now: the server's front door can't ask them."
                 )
-                found.append(shared)
-                why = f"{', '.join(away)} can't be asked now." if away else ""
-            except SatchelError as error:
-                why = str(error)
-            if why:
-                text = f"What others share with you may be missing from what memory shows: {why}"
                 self._parts.notices.post_once(Notice(part="memory", text=text))
         stood = [hit for context in found for hit in context.standing]
         self._named.update(hit.memory.id for hit in stood)

@@ -8,13 +8,13 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 from urllib.parse import quote
 
 import httpx2
 
 from satchel.config.home import replace_file
-from satchel.errors import NotFound, SatchelError
+from satchel.errors import NotFound, Refused, SatchelError, ServerUnavailable
 from satchel.memory import Context, Hit, MemoryRecord
 from satchel.memory.records import SHARED, SharedHits, Source, time_from_json
 from satchel.memory.text import lexicon
@@ -31,6 +31,7 @@ _WAIT_S: Final = 20.0
 """A space whose process has to be started answers within two seconds; more only where the machine is busy."""
 _SURFACE_WAIT_S: Final = 4.0
 """How long a message waits for what is shared."""
+_ALL: Final = "the shared spaces"
 _MESSAGES: Final = 3
 _MOST_CHARS: Final = 10_000
 """Of a message, its end: what is asked stands there."""
@@ -89,7 +90,8 @@ class Spaces:
         me: The person's name.
         known: The spaces that the person was in at the last `refresh`.
 
-    Every method raises `ServerUnavailable` if the front door doesn't answer, and the errors that it reports.
+    Every method raises the errors that the front door reports, and `ServerUnavailable` if it doesn't answer; those that
+    only look find nothing then.
     """
 
     def __init__(self, *, socket: str, name: str, token: str) -> None:
@@ -172,14 +174,11 @@ class Spaces:
 
     async def list(self, *, space: str | None = None, limit: int = 50) -> SharedHits:
         """The newest entries, of one space or of all."""
-        async with self._api() as api:
-            return self._found(await api.get("/memories", space=space, limit=limit))
+        return await self._found("GET", "/memories", {"space": space, "limit": limit})
 
     async def search(self, query: str, *, space: str | None = None, limit: int = 10) -> SharedHits:
         """The entries that fit a question best, best first; those that share nothing with it are left out."""
-        asked = {"query": query, "space": space, "limit": limit}
-        async with self._api() as api:
-            return self._found(await api.post("/search", asked))
+        return await self._found("POST", "/search", {"query": query, "space": space, "limit": limit})
 
     async def surface(
         self,
@@ -201,12 +200,19 @@ class Spaces:
             "limit": limit,
             "exclude": [id for id in exclude if "/" in id],
         }
-        async with self._api(wait_s=_SURFACE_WAIT_S) as api:
-            found = self._found(await api.post("/surface", asked))
+        found = await self._found("POST", "/surface", asked, wait_s=_SURFACE_WAIT_S)
         stems = lexicon.stems_of(said[-1]["content"])
         return block_of(found.hits, stems=stems, budget_tokens=budget_tokens, limit=limit), found.away
 
-    def _found(self, answer: Mapping[str, Any]) -> SharedHits:
+    async def _found(
+        self, method: Literal["GET", "POST"], path: str, asked: Mapping[str, Any], wait_s: float = _WAIT_S
+    ) -> SharedHits:
+        """What was found; without the front door, nothing, which goes on without it."""
+        try:
+            async with self._api(wait_s) as api:
+                answer = await (api.get(path, **asked) if method == "GET" else api.post(path, asked))
+        except (ServerUnavailable, Refused):  # such as while another password ends this process
+            return SharedHits((), (_ALL,))
         hits = [
             Hit(memory=self._record(one["space"], one["memory"]), score=one["score"], signals={})
             for one in answer["hits"]

@@ -11,7 +11,7 @@ from typing import Any, Final, get_args
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from satchel.errors import Refused, SatchelError, UsageError
+from satchel.errors import Refused, UsageError
 from satchel.memory import Filters, Hit, Kind, Memory, MemoryRecord, Recall
 from satchel.memory.spheres import SPHERES
 from satchel.memory.store.counts import DayCount
@@ -118,10 +118,7 @@ async def _shared(service: Service, query: str) -> Sequence[MemoryRecord]:
     spaces = service.satchel.home.spaces
     if spaces is None:
         return ()
-    try:
-        found = await (spaces.search(query, limit=_PAGE) if query else spaces.list(limit=_MOST_SHARED))
-    except SatchelError:
-        return ()
+    found = await (spaces.search(query, limit=_PAGE) if query else spaces.list(limit=_MOST_SHARED))
     return [hit.memory for hit in found.hits]
 
 
