@@ -847,6 +847,7 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(22, "people:spaces:doors", "issue 22 §2", "Only a member's own process reaches a space, and of it only what is shared."),
     built(22, "people:spaces:conversations", "issue 22 §2", "A conversation shares what its user asks for, after asking; the conversations and agents of other members are shown it where it fits, marked as shared."),
     built(22, "people:spaces:pages", "issue 22 §2", "The pages make spaces, invite, share and forget, and show what is shared with its author and space; a home of one person has none of it."),
+    built(22, "people:spaces:machines", "issue 22 §2", "On a PostgreSQL server a space has a role and a database of its own, which no member's role enters, and is the same at every front door."),
     built(22, "people:postgres", "issue 22 §2", "On a PostgreSQL server each person has a role and a database that others can't enter."),
     planned(LATER, "storage:postgres:vectors", "DESIGN 9", "pgvector serves where it is installed."),
     built(3, "storage:backup", "DESIGN 3.3", "backup and restore move everything in one file."),

@@ -7,8 +7,11 @@ import subprocess
 from collections.abc import Iterator
 from typing import Any
 
+import anyio
 import httpx2
 import pytest
+from mcp import Client
+from mcp.client.streamable_http import streamable_http_client
 
 from tests.cli.programs import chats, said_to
 from tests.requirements import requirement
@@ -229,6 +232,19 @@ def seen(house: Household) -> str:
     return said_to(chats(house.model)[-1])
 
 
+async def agents_share(client: httpx2.Client) -> tuple[str, str, str]:
+    """Who shared what an agent of a person's finds, in which space, and its id."""
+    headers = {"authorization": client.headers["authorization"]}
+    async with httpx2.AsyncClient(headers=headers, timeout=240, trust_env=False) as http:
+        transport = streamable_http_client(f"{str(client.base_url).rstrip('/')}/mcp", http_client=http)
+        async with Client(transport, mode="legacy") as agent:
+            assert "memory_share" in {tool.name for tool in (await agent.list_tools()).tools}
+            answer = await agent.call_tool("memory_search", {"query": "boiler service"})
+    assert answer.structured_content is not None
+    [found] = [one["memory"] for one in answer.structured_content["hits"] if "shared_in" in one["memory"]]
+    return found["speaker"], found["shared_in"], found["id"]
+
+
 @requirement("people:spaces:conversations")
 def test_a_conversation_shares_what_its_user_asks_for_and_others_are_shown_it_with_its_place(
     house: Household,
@@ -254,6 +270,9 @@ def test_a_conversation_shares_what_its_user_asks_for_and_others_are_shown_it_wi
         assert BOILER not in str(ben.get("/api/memories").json())
         chat(carl, "When is our boiler serviced?")
         assert BOILER not in seen(house)
+
+        name = anyio.run(agents_share, ben)
+        assert name == ("ann", "flat", id)
 
         found = called(ben, "recall_memory", query="boiler service")["result"]
         assert f"- {id} " in found
