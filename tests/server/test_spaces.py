@@ -254,8 +254,8 @@ def test_a_conversation_shares_what_its_user_asks_for_and_others_are_shown_it_wi
         return dict(call)
 
     with house.program("ann") as ann, house.program("ben") as ben, house.program("carl") as carl:
-        offered = {tool["name"] for tool in ann.get("/api/tools").json()}
-        assert "share_memory" not in offered  # nobody shares anything with her yet
+        offered = {tool["name"] for tool in carl.get("/api/tools").json()}
+        assert "share_memory" not in offered  # nobody shares anything with him
         space_with(house, "flat", ann, ben, "ben")
         assert called(ann, "share_memory", "ask", space="flat", content=BOILER)["isError"]  # it asks first
         assert shared(ben) == []

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 _WAIT_S: Final = 20.0
 """A space whose process has to be started answers within two seconds; more only where the machine is busy."""
-_SURFACE_WAIT_S: Final = 4.0
-"""How long a message waits for what is shared."""
+_SHOW_WAIT_S: Final = 4.0
+"""How long a message waits for what is shared, and a page for the names of the spaces."""
 _ALL: Final = "the shared spaces"
 _MESSAGES: Final = 3
 _MOST_CHARS: Final = 10_000
@@ -113,7 +113,7 @@ class Spaces:
 
     async def all(self) -> Sequence[SharedSpace]:
         """The spaces that the person is in or is invited to, by name."""
-        async with self._api() as api:
+        async with self._api(wait_s=_SHOW_WAIT_S) as api:
             return [SharedSpace(**found) for found in await api.get("/spaces")]
 
     async def refresh(self) -> None:
@@ -200,7 +200,7 @@ class Spaces:
             "limit": limit,
             "exclude": [id for id in exclude if "/" in id],
         }
-        found = await self._found("POST", "/surface", asked, wait_s=_SURFACE_WAIT_S)
+        found = await self._found("POST", "/surface", asked, wait_s=_SHOW_WAIT_S)
         stems = lexicon.stems_of(said[-1]["content"])
         return block_of(found.hits, stems=stems, budget_tokens=budget_tokens, limit=limit), found.away
 
