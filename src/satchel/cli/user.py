@@ -15,7 +15,7 @@ from satchel.cli.output import is_terminal, say, say_rows, tell
 from satchel.cli.settings import read_settings
 from satchel.clock import SystemClock, local_day
 from satchel.errors import Refused, SatchelError, UsageError
-from satchel.runtime.memberships import forget_person, left_alone, spaces_of
+from satchel.runtime.memberships import forget_person, owners_without
 from satchel.runtime.people import Person
 from satchel.runtime.person_homes import (
     add_person,
@@ -129,13 +129,9 @@ def remove(name: str, yes: bool) -> None:
         f"{', and the database on the server' if person.database else ''}. A backup is made first, in "
         f"{settings.home / 'removed'}."
     )
-    alone = left_alone(people, name)
-    for space in spaces_of(people, name).values():
-        tell(
-            f"Nobody else is in the space {space.name}: it goes as well."
-            if space.name in alone
-            else f"What {name} shared in {space.name} stays there."
-        )
+    for space, owner in owners_without(people, name).items():
+        stays = f"What {name} shared in {space} stays there, and {owner} owns it."
+        tell(stays if owner else f"Nobody else is in the space {space}: it goes as well.")
     if not yes:
         confirm(f"Remove {name}?", doing="removing")
     forget_person(settings, people, name, clock=SystemClock())
@@ -236,7 +232,7 @@ def backup(folder: Path) -> None:
 
 def _what_goes(person: Person) -> str:
     if person.is_space:
-        return f"what {', '.join(person.members)} share"
+        return f"what is shared by {', '.join(person.members)}"
     return (
         f"{person.name}'s memories, conversations, capabilities, settings and files. Their browsers and tokens stop "
         "working"

@@ -126,18 +126,20 @@ def take_out(people: People, space: Person, who: str, *, by: str) -> None:
     people.change_members(space.name, change)
 
 
-def left_alone(people: People, who: str) -> dict[str, Person]:
-    """The spaces that nobody is in any more when somebody is removed: they go as well."""
-    return {
-        name: one for name, one in spaces_of(people, who).items() if not _take_out(dict(one.members), who)
-    }
+def owners_without(people: People, who: str) -> dict[str, str]:
+    """Who owns each space of somebody's when they are removed; "" where nobody is left, so that the space goes too."""
+    found: dict[str, str] = {}
+    for name, space in spaces_of(people, who).items():
+        members = dict(space.members)
+        found[name] = owner_of(members) if _take_out(members, who) else ""
+    return found
 
 
 def forget_person(settings: Settings, people: People, who: str, *, clock: Clock) -> None:
     """Take somebody who is removed out of every space. Errors as in `remove_person`."""
-    alone = left_alone(people, who)
+    owners = owners_without(people, who)
     for name, space in spaces_of(people, who, invited=True).items():
-        if name in alone:
+        if owners.get(name) == "":
             remove_person(settings, space, clock=clock)
         else:
             people.change_members(name, lambda members: _take_out(members, who))
