@@ -309,7 +309,15 @@ def test_the_pages_invite_share_and_show_what_is_shared_with_its_author(house: H
         assert read(ben.get("/memories")).xpath("//nav//a[@href='/spaces']//span")
         assert "ann invites you to garden" in words_of(read(ben.get("/spaces")))
         assert "You are in garden" in form(ben, do="accept", space="garden")
-        form(ann, do="share", space="garden", content=BOILER)
+        page = read(ann.get("/memories"))
+        assert "everybody in garden" in words_of(page)
+        fields = {
+            "content": BOILER,
+            "space": "garden",
+            "form_token": page.xpath("//@value[../@name='form_token']")[0],
+        }
+        added = ann.post("/memories", data=fields, headers={"origin": house.url})
+        assert added.headers["location"].endswith("/spaces")
         shown = words_of(read(ben.get("/spaces")))
         assert BOILER in shown
         assert "Forget it for good" not in shown  # it isn't his
@@ -320,6 +328,9 @@ def test_the_pages_invite_share_and_show_what_is_shared_with_its_author(house: H
         [entry] = read(ann.get("/spaces")).xpath("//li[starts-with(@id, 'garden/')]/@id")
         assert "ann wrote that" in form(ben, do="forget", id=entry)
         assert "Forgotten for everybody" in form(ann, do="forget", id=entry)
+        assert "Shared in garden" in form(
+            ben, do="share", space="garden", content="The hedge is cut in June."
+        )
         assert "Everything in garden is deleted for all of its members" in words_of(read(ann.get("/spaces")))
         assert "Deleted: garden" in form(ann, do="delete", space="garden")
 

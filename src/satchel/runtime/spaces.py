@@ -88,7 +88,7 @@ class Spaces:
 
     Attributes:
         me: The person's name.
-        known: The spaces that the person was in at the last `refresh`.
+        known: The spaces that the person was in when they were last asked for.
 
     Every method raises the errors that the front door reports, and `ServerUnavailable` if it doesn't answer; those that
     only look find nothing then.
@@ -114,12 +114,14 @@ class Spaces:
     async def all(self) -> Sequence[SharedSpace]:
         """The spaces that the person is in or is invited to, by name."""
         async with self._api(wait_s=_SHOW_WAIT_S) as api:
-            return [SharedSpace(**found) for found in await api.get("/spaces")]
+            found = [SharedSpace(**found) for found in await api.get("/spaces")]
+        self.known = tuple(one.name for one in found if one.you != "invited")
+        return found
 
     async def refresh(self) -> None:
-        """Note in `known` which spaces the person is in; it stays as it was if the front door doesn't answer."""
+        """The same for `known`, which stays as it was if the front door doesn't answer."""
         with suppress(SatchelError):
-            self.known = tuple(one.name for one in await self.all() if one.you != "invited")
+            await self.all()
 
     async def get(self, name: str) -> SharedSpace:
         """One of them.

@@ -11,7 +11,7 @@ from typing import Any, Final, get_args
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from satchel.errors import Refused, UsageError
+from satchel.errors import NotFound, Refused, UsageError
 from satchel.memory import Filters, Hit, Kind, Memory, MemoryRecord, Recall
 from satchel.memory.spheres import SPHERES
 from satchel.memory.store.counts import DayCount
@@ -194,10 +194,13 @@ async def add(request: Request, service: Serves) -> Response:
     form = await form_of(request)
     content, tags = form.get("content"), tags_in(form.get("tags"))
     try:
+        if space := form.get("space"):
+            await service.spaces.add(space, content)
+            return see_other(request, "/spaces", say=Saying(text=f"Shared in {space}."))
         id = await service.memory.add(content, tags=tags, cues=[])
         if form.has("pin"):
             await service.memory.pin(id)
-    except (UsageError, Refused) as error:
+    except (NotFound, UsageError, Refused) as error:
         return await page(
             request,
             "memory-add.html",

@@ -92,6 +92,7 @@ class Surroundings:
     """The frame around a page."""
 
     links: Sequence[_Link]
+    spaces: Sequence[str]
     groups: Sequence[tuple[str, Sequence[RailSession]]]
     sessions: int
     model: str
@@ -188,6 +189,7 @@ async def _surroundings(service: Service, now: datetime) -> Surroundings:
             _Link(path="/settings", words="Settings"),
             _Link(path="/doctor", words="Doctor"),
         ],
+        spaces=() if satchel.home.spaces is None else satchel.home.spaces.known,
         groups=[(words, list(group)) for words, group in session_groups(shown, now)],
         sessions=top.total,
         model=await _model_name(service),
