@@ -97,6 +97,8 @@ def test_what_a_member_shares_is_found_by_the_others_with_its_space_and_who_said
         assert ben.post("/api/spaces/household/memories", json={"content": "x"}).status_code == 404
         post(ben, "/api/spaces/household/accept")
         assert shared(ben) == [("ann", BOILER, "shared:household")]
+        trust = [client.get("/api/spaces/memories").json()[0]["memory"]["trust"] for client in (ann, ben)]
+        assert trust == ["user", "outside"]  # another's words are data
         assert shared(ben, q="When does the boiler get its service?") == shared(ben)
         assert shared(ben, q="a recipe for soup") == []
         # Neither home keeps it, so nothing private is there either.
@@ -260,7 +262,8 @@ def test_a_conversation_shares_what_its_user_asks_for_and_others_are_shown_it_wi
         offered = {tool["name"] for tool in carl.get("/api/tools").json()}
         assert "share_memory" not in offered  # nobody shares anything with him
         space_with(house, "flat", ann, ben, "ben")
-        assert called(ann, "share_memory", "ask", space="flat", content=BOILER)["isError"]  # it asks first
+        for mode in ("ask", "auto", "plan"):  # it asks first, and nobody is there
+            assert called(ann, "share_memory", mode, space="flat", content=BOILER)["isError"]
         assert shared(ben) == []
         result = called(ann, "share_memory", space="flat", content=BOILER)["result"]
         id = result.removeprefix("Shared as ").removesuffix(".")
