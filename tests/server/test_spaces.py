@@ -6,6 +6,7 @@ import json
 import subprocess
 from collections.abc import Iterator
 from typing import Any
+from urllib.parse import quote
 
 import anyio
 import httpx2
@@ -115,6 +116,12 @@ def test_what_a_member_shares_is_found_by_the_others_with_its_space_and_who_said
         assert ("ben", "The bins go out on Monday.", "shared:household") in shared(ann, space="household")
 
         # Who isn't in it gets the same answer as for one that there isn't.
+        for odd in ("a/b", "../den", "a b", "ä", "x" * 200, "\0"):
+            for path in ("spaces/{}/accept", "spaces/{}/members", "spaces/{}/memories"):
+                answer = carl.post(
+                    f"/api/{path}".format(quote(odd, safe="")), json={"name": odd, "content": "x"}
+                )
+                assert answer.status_code in (400, 404, 405, 422), (odd, answer.text)
         for name in ("household", "nothing"):
             for answer in (
                 carl.get("/api/spaces/memories", params={"space": name}),

@@ -18,6 +18,7 @@ from urllib.parse import quote
 import anyio
 import anyio.to_thread
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -31,7 +32,7 @@ from satchel.runtime.person_homes import remove_person, used_mb
 from satchel.runtime.person_processes import PersonProcesses
 from satchel.runtime.server_api import ServerApi
 from satchel.server.json_answers import JsonAnswer
-from satchel.server.problems import problem_of
+from satchel.server.problems import problem_fields, problem_of
 
 T = TypeVar("T")
 _MOST_BODY_BYTES: Final = 1_000_000
@@ -58,7 +59,16 @@ def spaces_entrance(processes: PersonProcesses, *, clock: Clock) -> Starlette:
     return Starlette(
         routes=[
             Route(path, partial(door.answered, answer), methods=[method]) for method, path, answer in ways
-        ]
+        ],
+        exception_handlers={HTTPException: _no_such_way},
+    )
+
+
+async def _no_such_way(_: Request, error: Exception) -> Response:
+    """The answer where no way fits, such as for a name with a slash in it."""
+    assert isinstance(error, HTTPException)
+    return JsonAnswer(
+        problem_fields(error.status_code, "There is no such space or memory."), status_code=error.status_code
     )
 
 
