@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import re
 import shutil
@@ -33,12 +34,15 @@ _UIDS_OF_WORKER = 500
 
 
 def answers(asked: Asked) -> Answer:
-    """What "RUN x" says is run; everything else is seen."""
+    """What "RUN x" says is run, and what "CALL name [{...}]" says is called; everything else is seen."""
     if asked.body is None:
         return as_json({"data": []})  # the list of models
     said = said_to(asked)
     if said.startswith("RUN "):
         return calls(("bash", {"command": said.removeprefix("RUN ")}))
+    if said.startswith("CALL "):
+        _, name, inputs = said.partition("\n")[0].split(" ", 2)
+        return calls(*((name, input) for input in json.loads(inputs)))
     return speaks("I see.")
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 import httpx2
 import psycopg
 import pytest
+from sqlalchemy.engine import make_url
 
 from satchel.config import load
 from satchel.errors import Refused, StorageCorrupt, StorageUnreachable
@@ -104,6 +105,36 @@ def test_two_front_doors_serve_the_same_people(server: Server) -> None:
             ]
             assert People(house.home, url).get("mach_ann").number == number + 1
             other.run("user", "remove", "mach_ann", "--yes")
+
+
+@requirement("people:spaces:machines")
+def test_a_space_is_the_same_at_every_door_and_no_members_role_enters_its_database(server: Server) -> None:
+    url = server.database("spaces")
+    with household(SATCHEL_DATABASE=url) as house:
+        for name in ("sp_ann", "sp_ben"):
+            house.add(name)
+        house.start()
+        with elsewhere(house) as other, house.program("sp_ann") as ann, house.program("sp_ben") as ben:
+            other.start()
+            ann.post("/api/spaces", json={"name": "sp_home"}).raise_for_status()
+            ann.post("/api/spaces/sp_home/members", json={"name": "sp_ben"}).raise_for_status()
+            with other.client(authorization=ben.headers["authorization"]) as there:
+                there.post("/api/spaces/sp_home/accept").raise_for_status()
+                for client, content in ((ann, "The heron."), (there, "The owl.")):
+                    client.post("/api/spaces/sp_home/memories", json={"content": content}).raise_for_status()
+                for client in (ann, ben, there):
+                    found = client.get("/api/spaces/memories").json()
+                    said = {(one["memory"]["speaker"], one["memory"]["content"]) for one in found}
+                    assert said == {("sp_ann", "The heron."), ("sp_ben", "The owl.")}
+                people = People(house.home, url)
+                members_url = make_url(people.get("sp_ann").database).set(database="satchel_sp_home")
+                with pytest.raises(psycopg.OperationalError, match="permission denied"):
+                    psycopg.connect(members_url.set(drivername="postgresql").render_as_string(False))
+                ann.delete("/api/spaces/sp_home").raise_for_status()
+                assert there.get("/api/spaces").json() == there.get("/api/spaces/memories").json() == []
+            with psycopg.connect(url) as administrator:
+                found = administrator.execute("SELECT 1 FROM pg_database WHERE datname = 'satchel_sp_home'")
+                assert found.fetchall() == []
 
 
 @requirement("people:killed")

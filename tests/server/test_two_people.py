@@ -1,4 +1,4 @@
-"""Two people of one server: one of them tries every door with every id, hash and name of what the other has."""
+"""People of one server: one of them tries every door with every id, hash and name of what the others have."""
 
 from __future__ import annotations
 
@@ -16,15 +16,24 @@ from mcp.client.streamable_http import streamable_http_client
 from starlette.routing import Route
 
 import satchel.server.pages
-from tests.cli.programs import calls, said_to
-from tests.models.loopback import Answer, Asked
 from tests.requirements import requirement
 from tests.server import household as houses
 from tests.server.world import World, chat
 
 MARK = "marzipan"
 """In all that ann has said; bob never says it."""
-KINDS = ("memory", "document", "attached", "said", "asked", "answered", "project", "capability", "page")
+KINDS = (
+    "memory",
+    "shared",
+    "document",
+    "attached",
+    "said",
+    "asked",
+    "answered",
+    "project",
+    "capability",
+    "page",
+)
 RESTART = "/settings/restart"
 OF_NOTHING = {"/setup", "/doctor", "/doctor/memories/repair"}
 """Pages that look at other programs, or at all memories, and take no id: they are asked once, since each takes half a second."""
@@ -38,15 +47,6 @@ FIELDS = sorted(
     }
 )
 """The names of fields of forms and of pages' queries."""
-
-
-def answers(asked: Asked) -> Answer:
-    """Calls what "CALL name [{...}]" says, besides what other people's models do."""
-    said = said_to(asked) if asked.body is not None else ""
-    if said.startswith("CALL "):
-        _, name, inputs = said.partition("\n")[0].split(" ", 2)
-        return calls(*((name, input) for input in json.loads(inputs)))
-    return houses.answers(asked)
 
 
 def words(kind: str) -> str:
@@ -201,17 +201,32 @@ def things_of(ann: httpx2.Client) -> list[str]:
     wish = {"name": "open_shed", "description": f"Opens the shed with {words('capability')}."}
     build = post("/api/capabilities", json=wish)
     answer = post("/v1/responses", json={"input": f"The code of the gate is {words('answered')}."})["id"]
+    post("/api/spaces", json={"name": "club"})
+    post("/api/spaces/club/members", json={"name": "carl"})
+    shared = {"content": f"The code of the club is {words('shared')}."}
+    entry = post("/api/spaces/club/memories", json=shared)["id"]
     memories = [one["id"] for one in ann.get("/api/memories").json() if "shed" in str(one)]
     documents = [str(one["path"]) for one in ann.get("/api/memory/documents").json()]
     with ann.stream("GET", "/api/builder/status", params={"buildId": build["build_id"]}) as until_over:
         until_over.read()
-    ids = [*memories, *documents, attached["sha256"], project, build["build_id"], answer]
+    ids = [
+        *memories,
+        "club",
+        entry,
+        entry.partition("/")[2],
+        *documents,
+        attached["sha256"],
+        project,
+        build["build_id"],
+        answer,
+    ]
     return [session, *ids, "open_shed", f"{attached['sha256'][:16]}-note.txt", "code"]
 
 
 def state_of(ann: httpx2.Client, ids: list[str]) -> list[str]:
     """All that ann has, as she is shown it."""
     paths = ["memories", "sessions", "memory/documents", "projects", "capabilities", "page", "page/versions"]
+    paths += ["spaces", "spaces/memories"]
     paths += [f"{kind}/{id}" for kind in ("memories", "projects", "capabilities") for id in ids]
     paths.append(f"sessions/{ids[0]}/exchanges")  # the log itself ends when nobody uses it
     return [ann.get(f"/api/{path}").text for path in paths]
@@ -227,12 +242,16 @@ def test_who_has_every_id_of_another_person_gets_none_of_their_words_and_changes
     assert len(routes) > 150
     routes.sort(key=lambda one: one[1] == RESTART)  # while his Satchel starts anew, nothing is asked of it
     changes = {method for method, _ in routes} - {"GET", "HEAD"}
-    with houses.household(answers, SATCHEL_SERVER_REQUESTS_PER_S="10000") as house:
-        for name in ("ann", "bob"):
+    with houses.household(SATCHEL_SERVER_REQUESTS_PER_S="10000") as house:
+        for name in ("ann", "bob", "carl"):
             house.add(name)
         house.start()
-        with house.program("ann") as ann, house.program("bob") as bob:
+        with house.program("ann") as ann, house.program("bob") as bob, house.program("carl") as carl:
             ids = things_of(ann)
+            assert carl.post("/api/spaces/club/accept").is_success
+            shared = carl.get("/api/spaces/memories").text
+            assert words("shared") in shared  # of all that ann has, only this
+            assert set(re.findall(rf"{MARK}-(\w+)", shared)) == {"shared"}
             before = state_of(ann, ids)
             own = str(chat(bob, "Hello")[-1].data["sessionId"])
             his = Walk(bob, routes, ids, own)

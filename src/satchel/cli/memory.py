@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
@@ -20,6 +21,7 @@ from satchel.cli.stores import (
     memory_of,
     parse_time,
     scope_option,
+    spaces_here,
     with_home,
 )
 from satchel.errors import NotFound, StorageError, UsageError
@@ -35,12 +37,16 @@ from satchel.memory import (
     hit_to_json,
     record_to_json,
 )
+from satchel.memory.records import SharedHits
 from satchel.plain import as_json
 from satchel.runtime import lines
 from satchel.runtime.forgetting import ForgetReceipt
 from satchel.runtime.home import Home
 from satchel.runtime.pictures import picture_file
 from satchel.tui.plain_text import plain
+
+if TYPE_CHECKING:
+    from satchel.runtime.spaces import Spaces
 
 _MOST_SHOWN = 20
 _MOST_ADDED = 16_000_000
@@ -136,6 +142,9 @@ def _words_of(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> 
 )
 @click.option("--kept-from", type=Text, default="", metavar="WHOM", help="From whom it is kept.")
 @click.option(
+    "--in", "space", type=Text, metavar="SPACE", help="Share the words in a space, and keep nothing here."
+)
+@click.option(
     "--sphere", "spheres", multiple=True, type=Text, help="Where it belongs, such as health; may be repeated."
 )
 @memory_command
@@ -150,9 +159,18 @@ async def add(
     said_at: str | None,
     discretion: Discretion,
     kept_from: str,
+    space: str | None,
     spheres: tuple[str, ...],
 ) -> None:
     """Remember CONTENT, word for word; "-" reads it from stdin."""
+    if space is not None:
+        spaces = spaces_here()
+        if spaces is None:
+            raise NotFound(f"You are in no space named {space!r}.")
+        record = await spaces.add(space, content)
+        if not said_json(record_to_json(record)):
+            say(record.id)
+        return
     id = await memory.add(
         content,
         tags=tags,
@@ -167,6 +185,17 @@ async def add(
     )
     if not said_json(record_to_json(await memory.get(id))):
         say(id)
+
+
+async def _shared(memory: Memory, ask: Callable[[Spaces], Awaitable[SharedHits]]) -> Sequence[Hit]:
+    """What is found in the user's spaces; nothing in a home of one person, and in other scopes."""
+    spaces = spaces_here() if memory.scope == "default" else None
+    if spaces is None:
+        return ()
+    found = await ask(spaces)
+    if found.away:
+        tell(f"Nothing of {', '.join(found.away)} can be shown now.")
+    return found.hits
 
 
 _folded_option = click.option(
@@ -221,6 +250,9 @@ async def search(
     line.end()
     ids = [hit.memory.id for hit in hits]
     later, evidence = await memory.later(ids), await memory.evidence(ids) if wanted["folded"] else {}
+    if not any(given.values()) and mode == "hybrid":
+        shared = await _shared(memory, lambda spaces: spaces.search(" ".join(query), limit=limit))
+        hits = tuple(sorted([*hits, *shared], key=lambda hit: -hit.score)[:limit])
     if said_json([hit_to_json(hit, evidence.get(hit.memory.id, ())) for hit in hits]):
         return
     for hit in hits:
@@ -249,15 +281,19 @@ async def list_memories(memory: Memory, limit: int, offset: int, folded: bool | 
     records = await memory.list(limit=limit, offset=offset, **wanted)
     ids = [record.id for record in records]
     later, evidence = await memory.later(ids), await memory.evidence(ids) if wanted["folded"] else {}
+    if not any(given.values()) and not offset:
+        shared = await _shared(memory, lambda spaces: spaces.list(limit=limit))
+        both = [*records, *(hit.memory for hit in shared)]
+        records = tuple(sorted(both, key=lambda one: one.said_at, reverse=True))
     if said_json([record_to_json(record, evidence.get(record.id, ())) for record in records]):
         return
     count = await memory.count(**wanted)
     for record in records:
         say(memory_line(record, later.get(record.id, ()), evidence=evidence.get(record.id, ())))
-    if not count:
+    if not count and not records:
         tell("No memory matches." if any(given.values()) else "There are no memories yet.")
-    elif count > offset + len(records):
-        tell(f"… and {count - offset - len(records)} more: use --offset {offset + len(records)}.")
+    elif count > offset + len(ids):
+        tell(f"… and {count - offset - len(ids)} more: use --offset {offset + len(ids)}.")
 
 
 @memory.command()
@@ -327,6 +363,11 @@ def forget(
             )
         everything = True
     moment = parse_time(before)
+    shared, ids = [id for id in ids if "/" in id], tuple(id for id in ids if "/" not in id)
+    if shared:
+        _forget_shared(shared, preview=preview, yes=yes)
+        if not ids:
+            return
 
     async def plan(home: Home) -> tuple[list[MemoryRecord], ForgetReceipt]:
         found = memory_of(home)
@@ -374,6 +415,18 @@ def forget(
         raise NotFound("There was nothing to forget.")
     if receipt.logs.errors:
         raise StorageError(" ".join(receipt.logs.errors))
+
+
+def _forget_shared(ids: Sequence[str], *, preview: bool, yes: bool) -> None:
+    shown = [f"{id}, for everybody in {id.partition('/')[0]}" for id in ids]
+    if preview:
+        tell(f"Preview: {'; '.join(shown)} would be forgotten. Nothing was deleted.")
+        return
+    if not yes:
+        confirm(f"Forget {'; '.join(shown)} permanently?", doing="forgetting")
+    for id in ids:
+        gone = with_home(partial(Home.forget_shared, id=id))
+        tell(f"Forgotten: {memory_line(gone)}. Conversations of others that were shown it keep it.")
 
 
 @memory.command()

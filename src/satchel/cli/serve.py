@@ -32,6 +32,7 @@ from satchel.runtime.serving import Serving, await_database, login_link, require
 @click.option("--listener", type=int, hidden=True, help="The open socket of the server that was here before.")
 @click.option("--fd", type=int, hidden=True, help="A socket that the front door of several people gives.")
 @click.option("--url", type=Text, default="", hidden=True, help="Where that front door is.")
+@click.option("--spaces", type=Text, hidden=True, help="Where it tells of what people share.")
 def serve(
     host: str | None,
     port: int | None,
@@ -40,6 +41,7 @@ def serve(
     listener: int | None,
     fd: int | None,
     url: str,
+    spaces: str | None,
 ) -> int:
     """Serve web pages, conversations, memory and capabilities over HTTP until it is stopped.
 
@@ -76,6 +78,11 @@ def serve(
             if fd is None
             else FrontDoorSocket(socket.socket(fileno=fd), sys.stdin.readline().strip(), url)
         )
+        if given is not None and spaces is not None:
+            from satchel.runtime.spaces import write_access  # noqa: PLC0415 - as above
+
+            name = settings.environ["USER"]
+            write_access(settings.home, socket=spaces, name=name, door_token=given.token)
         async with opened(settings) as satchel, anyio.create_task_group() as group:
             require_database(settings, satchel.sessions)
             if given is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
 from functools import wraps
-from typing import Any, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 import click
 
@@ -17,6 +17,10 @@ from satchel.cli.signals import run_in_good_order
 from satchel.errors import StorageError, UsageError
 from satchel.memory import Discretion, Kind, Memory, MemoryType, Tier
 from satchel.runtime.home import Home
+from satchel.runtime.serving import SPACES_FILE
+
+if TYPE_CHECKING:
+    from satchel.runtime.spaces import Spaces
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -139,6 +143,16 @@ def memory_of(home: Home) -> Memory:
             "Memory is off (memory.enabled) or could not be opened. `satchel doctor` shows why."
         )
     return home.memory
+
+
+def spaces_here() -> Spaces | None:
+    """The spaces of the home's user; None in a home that is the only one."""
+    home = read_settings().home
+    if not (home / SPACES_FILE).exists():
+        return None
+    from satchel.runtime.spaces import Spaces  # noqa: PLC0415 - its HTTP client would slow every command down
+
+    return Spaces.of(home)
 
 
 def parse_time(text: str | None) -> datetime | None:

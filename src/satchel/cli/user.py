@@ -10,11 +10,13 @@ from typing import Any
 
 import click
 
-from satchel.cli.commands import CommandGroup, Text, confirm, json_option, said_json
+from satchel.cli.commands import LazyGroup, Text, confirm, json_option, said_json
 from satchel.cli.output import is_terminal, say, say_rows, tell
 from satchel.cli.settings import read_settings
 from satchel.clock import SystemClock, local_day
 from satchel.errors import Refused, SatchelError, UsageError
+from satchel.runtime.memberships import forget_person, owners_without
+from satchel.runtime.people import Person
 from satchel.runtime.person_homes import (
     add_person,
     back_up_person,
@@ -38,7 +40,7 @@ _limits = (
 )
 
 
-@click.group(cls=CommandGroup)
+@click.group(cls=LazyGroup, lazy={"space": ("satchel.cli.spaces:space", "Share memories with some of them.")})
 def user() -> None:
     """Let several people use this server, each with a Satchel of their own.
 
@@ -88,7 +90,7 @@ def list_() -> None:
             "disk_mb": person.disk_mb,
             "leaving": person.leaving,
         }
-        for person in people_of(settings).all().values()
+        for person in people_of(settings).persons().values()
     ]
     if said_json(found):
         return
@@ -119,15 +121,20 @@ def list_() -> None:
 def remove(name: str, yes: bool) -> None:
     """Remove NAME: log them out, back their home up, and delete it."""
     settings = read_settings()
-    person = people_of(settings).get(name)
+    people = people_of(settings)
+    person = people.all().get(name) or people.get(name)
     folder = folder_of(settings.home, person)
     tell(
-        f"This deletes {folder} ({used_mb(settings.home, person):,.1f} MB): {name}'s memories, conversations, "
-        f"capabilities, settings and files{', and the database on the server' if person.database else ''}. Their "
-        f"browsers and tokens stop working. A backup is made first, in {settings.home / 'removed'}."
+        f"This deletes {folder} ({used_mb(settings.home, person):,.1f} MB): {_what_goes(person)}"
+        f"{', and the database on the server' if person.database else ''}. A backup is made first, in "
+        f"{settings.home / 'removed'}."
     )
+    for space, owner in owners_without(people, name).items():
+        stays = f"What {name} shared in {space} stays there, and {owner} owns it."
+        tell(stays if owner else f"Nobody else is in the space {space}: it goes as well.")
     if not yes:
         confirm(f"Remove {name}?", doing="removing")
+    forget_person(settings, people, name, clock=SystemClock())
     kept = remove_person(settings, person, clock=SystemClock())
     if not said_json({"name": name, "backup": [str(each) for each in kept]}):
         tell(f"Removed {name}. The backup: {', '.join(map(str, kept)) or 'there was nothing to keep'}.")
@@ -221,6 +228,15 @@ def backup(folder: Path) -> None:
             tell(str(error))
     if failed:
         raise Refused(f"Not backed up: {', '.join(failed)}. Why is above.")
+
+
+def _what_goes(person: Person) -> str:
+    if person.is_space:
+        return f"what is shared by {', '.join(person.members)}"
+    return (
+        f"{person.name}'s memories, conversations, capabilities, settings and files. Their browsers and tokens stop "
+        "working"
+    )
 
 
 def _new_password() -> tuple[str, bool]:

@@ -123,6 +123,10 @@ class FactTime:
         return self.last is not None and self.kind in ("event", "deadline", "period")
 
 
+SHARED: Final = "shared:"
+"""Begins the scope of what is shared with others; the name of their space follows."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryRecord:
     """One memory.
@@ -139,6 +143,7 @@ class MemoryRecord:
         time: What kind of time a fact that a model read has; None for everything else.
         discretion: Whether it may be shown unasked; `kept_from` has the words that say so, or from whom it is kept.
         spheres: To which parts of the user's life it belongs; empty where nobody said so.
+        scope: Where it is kept; see `shared_in`.
     """
 
     id: str
@@ -166,6 +171,11 @@ class MemoryRecord:
     discretion: Discretion = "open"
     kept_from: str = ""
     spheres: tuple[str, ...] = ()
+
+    @property
+    def shared_in(self) -> str:
+        """The space that it is shared in with others; "" for what is the user's alone."""
+        return self.scope.removeprefix(SHARED) if self.scope.startswith(SHARED) else ""
 
     def is_over(self, now: datetime) -> bool:
         """Whether its time is over, so that it is told as past; what a later memory replaced is something else."""
@@ -245,6 +255,14 @@ class Hit:
     answers: str | None = None
     is_over: bool = False
     before: tuple[MemoryRecord, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SharedHits:
+    """What was found in shared spaces; `away` are those that could not be asked."""
+
+    hits: tuple[Hit, ...]
+    away: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

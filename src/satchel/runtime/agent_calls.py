@@ -76,16 +76,20 @@ class AgentCalls:
         self._home = home
         self._tooling = tooling
 
-    def memory_tools(self, agent: str) -> Mapping[str, Tool]:
+    async def memory_tools(self, agent: str) -> Mapping[str, Tool]:
         """Satchel's own memory tools by name, for an agent; empty if there is no memory."""
         if self._home.memory is None:
             return {}
+        if self._home.spaces is not None:
+            await self._home.spaces.refresh()
         tools = MemoryTools(
             self._home.memory,
             forget=self._tooling.forget,
             small_model=_no_model,
             speaker=agent,
             granted=self._parts.settings.memory.agent_spheres,
+            shared=self._home.spaces,
+            forget_shared=self._home.forget_shared,
         )
         return {tool.spec.name: tool for tool in tools.all}
 

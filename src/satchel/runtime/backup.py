@@ -25,7 +25,7 @@ from satchel.processes import has_ended
 from satchel.runtime.browsers import BROWSERS_FILE
 from satchel.runtime.copies import note_copy
 from satchel.runtime.people import PEOPLE_FILE
-from satchel.runtime.serving import DOOR_FILE, HOOKS_FILE, TOKEN_FILE, serving
+from satchel.runtime.serving import DOOR_FILE, HOOKS_FILE, SPACES_FILE, TOKEN_FILE, serving
 from satchel.storage import HEAD, REVISIONS, sqlite
 from satchel.storage.copies import copy_database, is_in_use
 
@@ -37,6 +37,7 @@ _OWN: Final = (_MANIFEST, _END)
 """Entries that belong to the backup and are not files of the home."""
 _LEFT_OUT: Final = (
     "models", "logs", "cache", "oauth", "uploads", KEYS_FILE, "users", "removed", "logins", TOKEN_FILE, BROWSERS_FILE,
+    SPACES_FILE,
 )  # fmt: skip
 """Left out: files that can be fetched again, logs of errors, logins, which a stolen backup would give away, and the
 homes of other people (`satchel user backup`)."""

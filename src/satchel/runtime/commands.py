@@ -579,11 +579,15 @@ def _memory_of(context: CommandContext) -> Memory:
 
 
 async def _memory(context: CommandContext, rest: str) -> CommandResult:
-    memory = _memory_of(context)
+    memory, spaces = _memory_of(context), context.satchel.home.spaces
     if rest:
         hits = await memory.search(rest, limit=_MOST_LISTED, folded=True)
+        if spaces is not None:
+            hits = (*hits, *(await spaces.search(rest, limit=_MOST_LISTED)).hits)
         return _shown(*map(hit_line, hits), notes=[] if hits else ["No memory matches."])
     records = await memory.list(limit=_MOST_LISTED, folded=True)
+    if spaces is not None:
+        records = (*records, *(hit.memory for hit in (await spaces.list(limit=_MOST_LISTED)).hits))
     count = counted(await memory.count(), "memory", "memories")
     return _shown(*map(memory_line, records), notes=[f"{count}. /memory QUERY searches, /forget ID forgets."])
 
@@ -643,14 +647,18 @@ async def _forget(context: CommandContext, rest: str) -> CommandResult:
     ids = rest.split()
     if not ids:
         raise UsageError("Name the memories to forget: /forget ID. /memory QUERY shows the ids.")
-    records = [await memory.get(id) for id in ids]
+    own, shared = [id for id in ids if "/" not in id], [id for id in ids if "/" in id]
+    lines = [memory_line(await memory.get(id)) for id in own]
+    lines += [f"{id}, for everybody in {id.partition('/')[0]}" for id in shared]
 
     async def proceed() -> CommandResult:
-        return _shown(*receipt_lines(await context.satchel.forget(ids)))
+        gone = [memory_line(await context.satchel.home.forget_shared(id)) for id in shared]
+        told = receipt_lines(await context.satchel.forget(own)) if own else []
+        return _shown(*(f"Forgotten for everybody: {line}" for line in gone), *told)
 
-    what = "this memory" if len(records) == 1 else f"these {len(records)} memories"
+    what = "this memory" if len(ids) == 1 else f"these {len(ids)} memories"
     return CommandResult(
-        lines=tuple(CommandLine(text=memory_line(record)) for record in records),
+        lines=tuple(CommandLine(text=line) for line in lines),
         confirm=Confirm(question=f"Forget {what} permanently?", proceed=proceed),
     )
 

@@ -8,10 +8,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import replace
 from datetime import datetime
-from functools import partial, reduce
+from functools import cached_property, partial, reduce
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import anyio.to_thread
 
@@ -23,7 +23,7 @@ from satchel.clock import Clock, SystemClock, local_day
 from satchel.config import Settings, ensure_home, load, process_environ, project_files
 from satchel.errors import ConfigError, NotFound, SatchelError, StorageError, UsageError
 from satchel.events import Notice, SessionFiled, SessionTitled
-from satchel.memory import Memory, Rebuilt
+from satchel.memory import Memory, MemoryRecord, Rebuilt
 from satchel.memory.journal import FOLDER
 from satchel.memory.store.redaction import hide_private, redact
 from satchel.memory.store.spending import SpentRow
@@ -39,9 +39,13 @@ from satchel.runtime.lines import counted, returned_line
 from satchel.runtime.moving import rows_left
 from satchel.runtime.notices import NoticeBoard
 from satchel.runtime.projects import Project, ProjectMemories, Projects, SessionScope, project_of, scope_of
+from satchel.runtime.serving import SPACES_FILE
 from satchel.sessions import SessionInfo, SessionStore, UsageRow, Words, live_redactor, read_title
 from satchel.storage import Database, is_server
 from satchel.storage.copies import copy_database, why_unwritable
+
+if TYPE_CHECKING:
+    from satchel.runtime.spaces import Spaces
 
 _LOSS_FILE = "database-was-missing"
 _SHARED_MEMORY = "/dev/shm"
@@ -98,6 +102,15 @@ class Home:
         self.hasher = WordHasher(settings.home / KEY_FILE)
         self.on_redacted: list[Callable[[str], Awaitable[None]]] = []
         self.on_forgotten: list[Callable[[Sequence[Words], Sequence[str]], None]] = []
+
+    @cached_property
+    def spaces(self) -> Spaces | None:
+        """What the user shares with others of a server; None in a home that is the only one."""
+        if not (self.settings.home / SPACES_FILE).exists():
+            return None
+        from satchel.runtime.spaces import Spaces  # noqa: PLC0415 - its HTTP client would slow every command down
+
+        return Spaces.of(self.settings.home)
 
     async def catalogue(self) -> Catalogue:
         """Open the catalogue of capabilities.
@@ -270,6 +283,7 @@ class Home:
             project=project,
             memory=await self.memory_in(project_id),
             also=self.memory if sees_all else None,
+            spaces=self.spaces if sees_all or not project_id else None,
         )
 
     async def usage(self) -> tuple[UsageRow, ...]:
@@ -432,6 +446,24 @@ class Home:
                 own = [gone.id for gone in planned.forgotten]
             done.append(await self._forget_in(memory, own))
         return reduce(ForgetReceipt.with_more, done)
+
+    async def forget_shared(self, id: str) -> MemoryRecord:
+        """Forget what is shared in a space, for everybody in it, and remove its words from the conversations of this
+        home. Those of other members keep what they were shown.
+
+        Returns:
+            What it was.
+
+        Raises:
+            NotFound: There is no such entry.
+            Refused: Somebody else wrote it, and the user doesn't own the space.
+            ServerUnavailable: The front door doesn't answer.
+        """
+        if self.spaces is None:
+            raise NotFound(f"There is no memory {id!r}.")
+        gone = await self.spaces.forget(id)
+        await self.sessions.redact([Words(text=gone.content)], memory_ids=[gone.id])
+        return gone
 
     async def _holding(self, ids: Sequence[str]) -> list[tuple[Memory, list[str]]]:
         """The memories that have some of these ids, each with those; ids that none has belong to the first."""

@@ -67,7 +67,9 @@ def memory_line(
     `evidence`, see the methods of `Memory`; turns that it rests on have no lines of their own.
     """
     source = record.source
-    if source.document:
+    if record.shared_in:
+        place = f"shared in {record.shared_in}"
+    elif source.document:
         place = f"{one_line(source.document)}, {source.place}"
     else:
         place = (

@@ -14,7 +14,7 @@ from functools import cache
 from hashlib import sha256, shake_256
 from hmac import new as hmac
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from satchel.config.home import ensure_home, locked_folder, replace_file
 from satchel.errors import NotFound, Refused, StorageCorrupt, StorageUnreachable, UsageError
@@ -37,9 +37,12 @@ _NAME: Final = re.compile(r"[a-z][a-z0-9_-]{0,31}")
 """Names are folders, roles of databases, and typed on phones: nothing that any of them reads in a way of its own."""
 
 
+Role = Literal["owner", "member", "invited"]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Person:
-    """One person.
+    """One person, or a space that several share, which has a home like a person's and in which nobody can log in.
 
     Attributes:
         name: See `_NAME`.
@@ -57,6 +60,7 @@ class Person:
             as well, and is asked with every request: this says only whose they are.
         wrapped: Where several machines share the table, the key of the person's hashes if it was made before,
             encrypted; else it follows from the administrator's (`People.key_of`).
+        members: Of a space, who is in it or is invited; one is the owner. Of a person, nobody.
     """
 
     name: str
@@ -72,11 +76,22 @@ class Person:
     passkeys: tuple[Mapping[str, Any], ...] = field(default=(), repr=False)
     browsers: Mapping[str, str] = field(default_factory=dict, repr=False)
     wrapped: str = field(default="", repr=False)
+    members: Mapping[str, Role] = field(default_factory=dict)
+
+    @property
+    def is_space(self) -> bool:
+        """Whether it is a space."""
+        return bool(self.members)
 
     @property
     def stamp(self) -> str:
         """Changes with the password: who logged in with another one has to log in again."""
         return _digest(self.password)
+
+
+def spaces_token(door_token: str) -> str:
+    """See `People.spaces_token`. It doesn't open the process, so it may be in a file that commands of a home read."""
+    return hmac(door_token.encode(), b"spaces", sha256).hexdigest()
 
 
 def role_of(name: str) -> str:
@@ -228,20 +243,24 @@ class People:
             self._read_s = time.monotonic()
 
     def all(self) -> dict[str, Person]:
-        """Everybody, by name.
+        """Everybody and every space, by name.
 
         Raises:
             StorageCorrupt: The file can't be read, so nobody gets in.
         """
         return self._read()[1]
 
+    def persons(self) -> dict[str, Person]:
+        """Everybody, without the spaces. Errors as in `all`."""
+        return {name: one for name, one in self.all().items() if not one.is_space}
+
     def get(self, name: str) -> Person:
         """One person.
 
         Raises:
-            NotFound: There is nobody of this name.
+            NotFound: There is nobody of this name, or it is a space.
         """
-        found = self.all().get(name)
+        found = self.persons().get(name)
         if found is None:
             raise _nobody_named(name)
         return found
@@ -257,18 +276,26 @@ class People:
 
         def change(content: dict[str, Any]) -> None:
             if name in content["people"]:
-                raise UsageError(f"There is a person named {name} already.")
+                raise UsageError(f"The name {name} is taken.")
             number = content["next"]
             content["next"] = number + 1
             content["people"][name] = asdict(Person(name=name, number=number, password=hashed, **more))
 
         self._change(change)
-        return self.get(name)
+        return self.all()[name]
 
     def set(self, name: str, **fields: Any) -> Person:
-        """Change fields of a person. Errors as in `get`."""
+        """Change fields of a person or a space.
+
+        Raises:
+            NotFound: There is none of this name.
+        """
         self._change(lambda content: _fields(content, name).update(fields))
-        return self.get(name)
+        return self.all()[name]
+
+    def change_members(self, name: str, change: Callable[[dict[str, Role]], object]) -> None:
+        """Let a function change who is in a space, alone among all processes. Errors as in `set`, and its own."""
+        self._change(lambda content: change(_fields(content, name)["members"]))
 
     def change_passkeys(
         self, name: str, change: Callable[[Sequence[Mapping[str, Any]]], Sequence[Mapping[str, Any]]]
@@ -283,10 +310,12 @@ class People:
 
     def set_password(self, name: str, password: str) -> None:
         """Set another password: every browser has to log in again, tokens stay. Errors as in `add` and `get`."""
+        self.get(name)
         self.set(name, password=_hashed(password), browsers={})
 
     def make_token(self, name: str) -> str:
         """A new token, which is kept nowhere. Errors as in `get`."""
+        self.get(name)
         token = secrets.token_urlsafe(32)
         self._change(lambda content: _fields(content, name)["tokens"].append(_digest(token)))
         return token
@@ -300,7 +329,7 @@ class People:
         # Imported where it is used: only the front door and `satchel user` need it.
         from argon2.exceptions import Argon2Error, InvalidHashError  # noqa: PLC0415
 
-        found = self.all().get(name.strip().lower())
+        found = self.persons().get(name.strip().lower())
         try:
             _hasher().verify(found.password if found else _nobody(), password[:_MOST_PASSWORD_CHARS])
         except (Argon2Error, InvalidHashError):
@@ -354,6 +383,10 @@ class People:
         the same on all machines.
         """
         return self.secret(f"{person.number} {person.stamp}")
+
+    def spaces_token(self, person: Person) -> str:
+        """What this person's process sends to the front door to reach the person's spaces; it changes likewise."""
+        return spaces_token(self.door_token(person))
 
     def secret(self, purpose: str) -> str:
         """What only the front doors of these people know, as 64 hexadecimal digits: another one for each purpose."""

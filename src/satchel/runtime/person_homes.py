@@ -7,9 +7,10 @@ import os
 import shutil
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 import tomlkit
@@ -22,7 +23,7 @@ from satchel.config.providers import BASE_URL_VARIABLES
 from satchel.config.toml_file import read_toml
 from satchel.errors import ConfigError, Refused, SandboxError, StorageUnreachable, StorageUnwritable
 from satchel.memory.text.hashing import KEY_FILE
-from satchel.runtime.people import PEOPLE_FILE, USERS, People, Person, check_name, role_of
+from satchel.runtime.people import PEOPLE_FILE, USERS, People, Person, Role, check_name, role_of
 from satchel.sandbox.apart import end_all_of, remove_tree, run_apart
 from satchel.storage import is_server
 from satchel.storage.copies import is_in_use
@@ -111,8 +112,9 @@ def add_person(
     day_usd: float | None,
     disk_mb: int | None,
     own_keys: bool,
+    members: Mapping[str, Role] = MappingProxyType({}),
 ) -> Person:
-    """Add a person with a home, and with a database where the administrator's memories are on a server.
+    """Add a person or a space with a home, and with a database where the administrator's memories are on a server.
 
     Raises:
         UsageError: The name or the password isn't one, or the name is taken.
@@ -121,7 +123,9 @@ def add_person(
     """
     check_name(name)
     people = people_of(settings)
-    person = people.add(name, password, day_usd=day_usd, disk_mb=disk_mb, own_keys=own_keys)
+    person = people.add(
+        name, password, day_usd=day_usd, disk_mb=disk_mb, own_keys=own_keys, members=dict(members)
+    )
     folder = folder_of(settings.home, person)
     if folder.exists():
         people.drop(name)
@@ -279,6 +283,8 @@ def environ_of(settings: Settings, person: Person) -> dict[str, str]:
     # What the administrator's MCP servers need is among the secrets, too.
     keys = settings.secrets.keys() & {*SEARCH_KEYS, *(one.env_api_key for one in settings.providers.values())}
     limits = {} if person.day_usd is None else {"SATCHEL_BUDGET_DAY_USD": f"{person.day_usd:g}"}
+    if person.is_space:  # nobody talks with it, and no model reads what is in it unless it is a member's
+        limits |= {"SATCHEL_MODEL": "none", "SATCHEL_BACKGROUND_MODELS": "off"}
     return {
         **passed,
         **({} if person.own_keys else {name: settings.secrets[name] for name in keys}),

@@ -21,7 +21,7 @@ from satchel.clock import Clock
 from satchel.config import Settings
 from satchel.config.home import ensure_home
 from satchel.errors import ConfigError, ServerUnavailable, StorageError
-from satchel.runtime.people import People, Person
+from satchel.runtime.people import USERS, People, Person
 from satchel.runtime.person_homes import PASSED, environ_of, folder_of, settle
 from satchel.sandbox.original import Copy, Original
 
@@ -50,7 +50,7 @@ class PersonProcess:
 
     Attributes:
         token: What it asks for.
-        client: Reaches it; it listens on a Unix socket in a folder that only the front door can enter.
+        client: Reaches it, with its token; it listens on a Unix socket in a folder that only the front door can enter.
         open: How many requests it is answering.
         used_s: When it was last asked or said something.
     """
@@ -187,7 +187,7 @@ class PersonProcesses:
             listener.listen(_BACKLOG)
             start = partial(
                 self._original.start,
-                ("satchel", "serve", "--url", self.url, "--fd"),
+                ("satchel", "serve", "--url", self.url, *self._spaces(person), "--fd"),
                 cwd=folder_of(self.settings.home, person),
                 environ=environ_of(self.settings, person) | self._hosts(),
                 log=self._log(person),
@@ -201,6 +201,7 @@ class PersonProcesses:
                 uds=str(path), limits=httpx2.Limits(max_connections=None, max_keepalive_connections=20)
             ),
             base_url="http://satchel",
+            headers={"authorization": f"Bearer {token}", "host": "localhost"},
             # A stream may say nothing for long; whether the process lives is seen without a time limit.
             timeout=httpx2.Timeout(connect=_READY_S, read=None, write=_WRITE_S, pool=None),
             trust_env=False,
@@ -216,6 +217,9 @@ class PersonProcesses:
             open=1,  # until it has started, so that it isn't taken for idle
         )
 
+    def _spaces(self, person: Person) -> tuple[str, ...]:
+        return () if person.is_space else ("--spaces", str(spaces_socket(self.settings.home)))
+
     def _hosts(self) -> dict[str, str]:
         """The names by which clients may address the front door, which has checked them."""
         server = self.settings.server
@@ -224,8 +228,7 @@ class PersonProcesses:
 
     async def _is_ready(self, one: PersonProcess) -> bool:
         with anyio.move_on_after(_READY_S), suppress(httpx2.HTTPError):
-            headers = {"authorization": f"Bearer {one.token}", "host": "localhost"}
-            return (await one.client.get("/healthz", headers=headers)).is_success
+            return (await one.client.get("/healthz")).is_success
         return False
 
     async def _is_working(self, one: PersonProcess) -> bool:
@@ -255,8 +258,7 @@ class PersonProcesses:
 
     async def _figures(self, one: PersonProcess) -> str:
         with anyio.move_on_after(_ANSWERS_S), suppress(httpx2.HTTPError):
-            headers = {"authorization": f"Bearer {one.token}", "host": "localhost"}
-            return (await one.client.get("/metrics", headers=headers)).text
+            return (await one.client.get("/metrics")).text
         return ""
 
     async def _make_room(self) -> None:
@@ -284,6 +286,11 @@ class PersonProcesses:
 
     def _log(self, person: Person) -> Path:
         return self.settings.home / "logs" / f"{person.name}.log"
+
+
+def spaces_socket(home: Path) -> Path:
+    """Where the front door of an administrator's home listens for people's processes that ask for their spaces."""
+    return home / USERS / ".spaces"
 
 
 def _needs(person: Person) -> tuple[object, ...]:

@@ -10,7 +10,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 from anyio.abc import TaskGroup, TaskStatus
@@ -23,6 +23,9 @@ from satchel.memory import Memory, StoredDocument
 from satchel.sessions import read_title
 from satchel.tasks import background_tasks
 from satchel.wording import counted
+
+if TYPE_CHECKING:
+    from satchel.runtime.spaces import Spaces
 
 _FOLDER: Final = "projects"
 """In SATCHEL_HOME."""
@@ -92,11 +95,13 @@ class SessionScope:
     Attributes:
         memory: What it stores in and reads; None if memory is off.
         also: What it reads besides: the user's own memories, for a conversation in a project that may see them.
+        spaces: What it reads of others, and may share with them.
     """
 
     project: Project | None = None
     memory: Memory | None = None
     also: Memory | None = None
+    spaces: Spaces | None = None
 
     @property
     def memories(self) -> Sequence[Memory]:

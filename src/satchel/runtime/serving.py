@@ -22,6 +22,8 @@ TOKEN_FILE = "token"
 SERVE_FILE = "serve.json"
 DOOR_FILE = "door.json"
 """Of the front door of several people."""
+SPACES_FILE = "spaces.json"
+"""In the home of one of several people: how its programs reach what is shared (`satchel.runtime.spaces`)."""
 HOOKS_FILE = "agents/serve.json"
 """Of the server that hooks of other agents start for themselves; no other program asks it."""
 

@@ -145,6 +145,21 @@ class SessionMemory:
                     judge=judge,
                 )
             )
+        left = settings.limit - sum(len(context.memories) for context in found)
+        room = budget - sum(context.tokens for context in found)
+        if self.scope.spaces is not None and not is_guests and left > 0 and room > 0:
+            shared, away = await self.scope.spaces.surface(
+                messages[-1:] if recalls_only else messages,
+                budget_tokens=room,
+                limit=left,
+                exclude=() if recalls_only else conversation.surfaced_ids,
+            )
+            found.append(shared)
+            if away:
+                text = (
+                    f"Nothing of {', '.join(away)} can be shown now: the server's front door can't ask them."
+                )
+                self._parts.notices.post_once(Notice(part="memory", text=text))
         stood = [hit for context in found for hit in context.standing]
         self._named.update(hit.memory.id for hit in stood)
         hits = [hit for context in found for hit in context.memories]
@@ -322,6 +337,8 @@ class SessionMemory:
             case _:
                 return
         memories = self.scope.memories
+        # What is shared belongs to others as well: who was shown it keeps it.
+        shown = {id: text for id, text in shown.items() if "/" not in id}
         if not memories or not shown:
             return
         with suppress(StorageError):

@@ -130,7 +130,9 @@ class Tooling:
             ),
             web_tools(settings, spawn=parts.background.start),
         ]
-        scope = scope or SessionScope(memory=self._home.memory)
+        scope = scope or SessionScope(memory=self._home.memory, spaces=self._home.spaces)
+        if scope.spaces is not None:
+            await scope.spaces.refresh()
         if scope.memory is not None:
             toolsets.append(
                 MemoryTools(
@@ -139,6 +141,8 @@ class Tooling:
                     forget=self.forget,
                     small_model=self._small_model,
                     picture=partial(picture_file, self._home.sessions),
+                    shared=scope.spaces,
+                    forget_shared=self._home.forget_shared,
                 )
             )
         if self.capabilities is not None:

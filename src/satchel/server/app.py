@@ -44,6 +44,7 @@ from satchel.server.pages import servers as servers_page
 from satchel.server.pages import sessions as session_pages
 from satchel.server.pages import settings as settings_page
 from satchel.server.pages import setup as setup_page
+from satchel.server.pages import spaces as spaces_page
 from satchel.server.pages import usage as usage_page
 from satchel.server.pages.kept import Kept
 from satchel.server.pages.rendering import error_page, wants_page
@@ -68,6 +69,7 @@ from satchel.server.routes import (
     program,
     projects,
     sessions,
+    spaces,
 )
 from satchel.server.routes.documented import ERROR_SCHEMAS, EVENT_SCHEMA, PROBLEMS
 from satchel.server.service import Service
@@ -83,6 +85,7 @@ _PAGES: Final = (
     memories_page,
     documents_page,
     projects_page,
+    spaces_page,
     standing_page,
     memory_page,
     capabilities_page,
@@ -101,6 +104,7 @@ _ROUTERS: Final = (
     projects,
     documents,
     memories,
+    spaces,
     capabilities,
     program,
     messages,

@@ -81,8 +81,11 @@ def front_door(processes: PersonProcesses, *, clock: Clock) -> RequestGate:
 
     async def figures(_: Request) -> Response:
         told = {
-            "satchel_people": ("People of this server.", float(len(people.all()))),
-            "satchel_people_running": ("People whose process runs.", float(len(processes.running))),
+            "satchel_people": ("People of this server.", float(len(people.persons()))),
+            "satchel_people_running": (
+                "People whose process runs.",
+                float(len(processes.running & people.persons().keys())),
+            ),
         }
         text = metrics.text(gauges=told) + by_person(await processes.figures())
         return Response(text, media_type=METRICS_TYPE)

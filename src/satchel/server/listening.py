@@ -26,13 +26,14 @@ from satchel.errors import ConfigError, UsageError
 from satchel.runtime import Satchel
 from satchel.runtime.lines import counted
 from satchel.runtime.people import USERS
-from satchel.runtime.person_homes import folder_of, people_of, separation, settle
-from satchel.runtime.person_processes import PersonProcesses
+from satchel.runtime.person_homes import folder_of, is_apart, people_of, separation, settle
+from satchel.runtime.person_processes import PersonProcesses, spaces_socket
 from satchel.runtime.serving import DOOR_FILE, HOOKS_FILE, SERVE_FILE, announced, ensure_token
 from satchel.runtime.turns import TURN
 from satchel.server.binding import check_binding, tls_files, url_of
 from satchel.server.connection import GuardedConnection
 from satchel.server.door import front_door
+from satchel.server.door_spaces import spaces_entrance
 from satchel.server.passkeys import has_passkeys
 
 if TYPE_CHECKING:
@@ -164,13 +165,18 @@ async def serve_people(
         url = url_of(server_settings, listener.getsockname()[1])
         stack.enter_context(announced(home, url, file=DOOR_FILE))
         processes = PersonProcesses(settings, people, clock, url)
-        server = _Server(_config(front_door(processes, clock=clock), server_settings, home))
+        spaces = stack.enter_context(_listening_for_spaces(home))
+        servers = {
+            listener: _Server(_config(front_door(processes, clock=clock), server_settings, home)),
+            spaces: _Server(_config(spaces_entrance(processes, clock=clock), None, home)),
+        }
         tell(
-            f"Satchel listens at {url}, for {counted(len(people.all()), 'person', 'people')}. {separation()}"
+            f"Satchel listens at {url}, for {counted(len(people.persons()), 'person', 'people')}. {separation()}"
         )
         async with anyio.create_task_group() as group:
             group.start_soon(processes.sweep)
-            group.start_soon(server.serve, [listener])
+            for at, server in servers.items():
+                group.start_soon(server.serve, [at])
             try:
                 with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
                     async for _ in signals:
@@ -179,7 +185,8 @@ async def serve_people(
             finally:
                 with anyio.CancelScope(shield=True):
                     await processes.aclose()  # their streams end first, with the last words
-                    server.should_exit = True
+                    for server in servers.values():
+                        server.should_exit = True
                     await anyio.sleep(_LAST_S)
                 group.cancel_scope.cancel()
 
@@ -315,6 +322,27 @@ def _listening(
             ) from error
         listener.setblocking(False)
         yield listener
+
+
+@contextlib.contextmanager
+def _listening_for_spaces(home: Path) -> Generator[socket.socket, None, None]:
+    """A socket that people's processes can reach, whoever they run as: they have to say whose they are."""
+    path = spaces_socket(home)
+    path.unlink(missing_ok=True)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+        try:
+            listener.bind(str(path))
+        except OSError as error:
+            raise ConfigError(
+                f"{path} can't be a socket: {error}. Use a SATCHEL_HOME with a shorter path."
+            ) from error
+        path.chmod(0o666 if is_apart() else 0o600)
+        listener.listen(_BACKLOG)
+        listener.setblocking(False)
+        try:
+            yield listener
+        finally:
+            path.unlink(missing_ok=True)
 
 
 def _allow_many_files() -> None:

@@ -19,6 +19,7 @@ from satchel.runtime.documents import DocumentOutcome, remember_sent
 from satchel.runtime.elsewhere import Elsewhere
 from satchel.runtime.other_agents.capturing import AgentsQueue
 from satchel.runtime.projects import Project, project_to_json
+from satchel.runtime.spaces import Spaces
 from satchel.server.metrics import Metrics
 from satchel.server.open_sessions import OpenSessions
 from satchel.server.page_import import PageImport
@@ -76,6 +77,18 @@ class Service:
                 "Memory is off (memory.enabled) or could not be opened. `satchel doctor` shows why."
             )
         return self.satchel.memory
+
+    @property
+    def spaces(self) -> Spaces:
+        """What the user shares with others.
+
+        Raises:
+            NotFound: The home is the only one of its server.
+        """
+        found = self.satchel.home.spaces
+        if found is None:
+            raise NotFound("Nobody else uses this server, so nothing is shared.")
+        return found
 
     async def project_memory(self, project: Project) -> Memory:
         """The memory of a project. Errors as of `memory`."""

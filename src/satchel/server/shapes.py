@@ -16,7 +16,9 @@ from satchel.config import Mode
 from satchel.events import Consent
 from satchel.memory import Discretion, Kind, MemoryRecord, MemoryType, Source, Tier, Trust
 from satchel.memory.store.cues import MOST_CUE_CHARS, MOST_CUES
+from satchel.memory.toolset import MOST_SHARED_CHARS
 from satchel.messages import FileBlock
+from satchel.runtime.people import Role
 from satchel.runtime.session_state import RunningState
 from satchel.sessions.attachments import MOST_FILES
 
@@ -315,6 +317,40 @@ class ProjectResponse(_Answered):
     conversations: int
     memories: int = Field(description="How many memories it has, passages of documents too.")
     documents: int = Field(description="How many documents were given to it.")
+
+
+class NewSpace(FromOutside):
+    """A new shared space."""
+
+    model_config = _for_instance(name="household")
+
+    name: Annotated[str, Field(min_length=1, max_length=32)] = Field(
+        description="Small letters, digits, - and _, a letter first."
+    )
+
+
+class NewMember(FromOutside):
+    """Who is invited to a shared space."""
+
+    model_config = _for_instance(name="ben")
+
+    name: _Word
+
+
+class NewShared(FromOutside):
+    """Something to share."""
+
+    model_config = _for_instance(content="The boiler is serviced in May.")
+
+    content: Annotated[Text, Field(min_length=1, max_length=MOST_SHARED_CHARS)]
+
+
+class SpaceResponse(_Answered):
+    """A shared space."""
+
+    name: str
+    you: Role = Field(description="What the user is in it.")
+    members: dict[str, Role] = Field(description="Everybody in it or invited, by name.")
 
 
 class Branching(FromOutside):

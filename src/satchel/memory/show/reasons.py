@@ -36,7 +36,11 @@ def why_shown(hit: Hit) -> str:
 
 
 def who_said(memory: MemoryRecord) -> str:
-    """Whose words a memory has: "you", a name, "a model", "a document", "a picture", or "somebody else"."""
+    """Whose words a memory has: "you", a name, "a model", "a document", "a picture", or "somebody else". Of what is
+    shared, a name and the space.
+    """
+    if memory.shared_in:
+        return f"{memory.speaker} in {memory.shared_in}"
     if memory.source.document:
         return "a document"
     if PICTURE in memory.tags:

@@ -151,7 +151,9 @@ def origin_of(memory: MemoryRecord) -> str:
     """When, who and where from, in a few words that come from nowhere else than the store's own columns."""
     who = _label(memory.speaker) if memory.speaker else "user" if memory.trust == "user" else memory.trust
     source = memory.source
-    if source.session is None:
+    if memory.shared_in:
+        where = f"shared in {_label(memory.shared_in)}"
+    elif source.session is None:
         where = "stored from outside" if memory.trust == "outside" else "noted by hand"
     elif source.document:
         where = f"{source.place} of the document {_label(source.document.rpartition('/')[2])}, from outside"

@@ -232,7 +232,7 @@ class McpFace:
 
     async def _offered(self, client: str) -> Sequence[OfferedTool]:
         memory = self._satchel.memory
-        own = self._calls.memory_tools(client)
+        own = await self._calls.memory_tools(client)
         offered = (
             memory_tools(memory, own, granted=self._satchel.settings.memory.agent_spheres)
             if memory is not None

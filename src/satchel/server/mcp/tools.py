@@ -10,6 +10,7 @@ from typing import Any, Final
 from satchel.capabilities.toolset import OwnTool
 from satchel.errors import NotFound, UsageError
 from satchel.memory import Memory, MemoryRecord, hit_to_json
+from satchel.memory.records import SHARED
 from satchel.memory.spheres import is_granted
 from satchel.plain import as_json
 from satchel.tools import Annotations, Tool, ToolContext, ToolResult, ToolSpec, function_tool
@@ -47,6 +48,10 @@ _MEMORY: Final = {
         "valid_to": {"type": "string"},
         "source": {"type": "object", "description": "The conversation and its turn."},
         "trust": {"type": "string", "description": "Whose words these are: user, agent or outside."},
+        "shared_in": {
+            "type": "string",
+            "description": "The space in which the speaker shares it with the user.",
+        },
     },
     "required": ["id", "content"],
 }
@@ -122,7 +127,8 @@ def memory_tools(
 
     Args:
         memory: For the tools that only read.
-        own: Satchel's own tools `recall_memory`, `store_memory` and `forget_memory`, for the other tools.
+        own: Satchel's own tools `recall_memory`, `store_memory` and `forget_memory`, for the other tools; and
+            `share_memory`, where the user shares with others.
         granted: The spheres that agents may know of; empty is all.
     """
     reads = own["recall_memory"].spec
@@ -209,6 +215,16 @@ def memory_tools(
             output_schema=_object(changes={"type": "array", "items": {"type": "object"}}),
             permission=lambda _: reads,
         ),
+        *([_sharing(own["share_memory"])] if "share_memory" in own else ()),
+    )
+
+
+def _sharing(own: Tool) -> OfferedTool:
+    return OfferedTool(
+        tool=_Renamed(own, "memory_share", own.spec.description.replace("store_memory", "memory_store")),
+        title="Share with others",
+        output_schema=_object(id={"type": "string"}),
+        permission=lambda _: own.spec,
     )
 
 
@@ -259,6 +275,8 @@ def _shown(record: Mapping[str, Any]) -> dict[str, Any]:
     """A memory (`record_to_json`) as other agents get it."""
     shown = {name: _readable(record[name]) for name in _SHOWN_FIELDS if record[name] not in (None, [], "")}
     shown["source"] = {name: record["source"][name] for name in ("session", "turn") if record["source"][name]}
+    if (space := record["scope"].removeprefix(SHARED)) != record["scope"]:
+        shown["shared_in"] = space
     if len(shown["content"]) > _MOST_CONTENT_CHARS:
         shown["content"] = shown["content"][:_MOST_CONTENT_CHARS]
         shown["cut"] = True

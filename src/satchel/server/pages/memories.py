@@ -11,7 +11,7 @@ from typing import Any, Final, get_args
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from satchel.errors import Refused, UsageError
+from satchel.errors import NotFound, Refused, UsageError
 from satchel.memory import Filters, Hit, Kind, Memory, MemoryRecord, Recall
 from satchel.memory.spheres import SPHERES
 from satchel.memory.store.counts import DayCount
@@ -29,6 +29,7 @@ router = APIRouter(include_in_schema=False)
 
 _PAGE: Final = 15
 _MOST_FOUND: Final = 200
+_MOST_SHARED: Final = 5
 _MOST_TAGS: Final = 40
 _MOST_COLUMNS: Final = 24
 _MOST_SURFACED: Final = 10
@@ -71,6 +72,7 @@ async def memories(request: Request, service: Serves) -> Response:
         show=show,
         found=found,
         part=part_of(asked, "/memories", _PAGE, found.shown, found.total),
+        shared=await _shared(service, query) if number == 1 and is_unfiltered else (),
         rows=[shown(one, later=later, titles=titles, evidence=evidence, query=query) for one in found.shown],
         spheres=SPHERES,
         ways=await memory.ways() if is_start else None,
@@ -109,6 +111,15 @@ class _Found:
     shown: Sequence[Any]
     total: int
     is_capped: bool = False
+
+
+async def _shared(service: Service, query: str) -> Sequence[MemoryRecord]:
+    """What others share with the user and fits, or the newest of it; the page Shared has all."""
+    spaces = service.satchel.home.spaces
+    if spaces is None:
+        return ()
+    found = await (spaces.search(query, limit=_PAGE) if query else spaces.list(limit=_MOST_SHARED))
+    return [hit.memory for hit in found.hits]
 
 
 def _memory_of(found: Any) -> MemoryRecord:
@@ -183,10 +194,13 @@ async def add(request: Request, service: Serves) -> Response:
     form = await form_of(request)
     content, tags = form.get("content"), tags_in(form.get("tags"))
     try:
+        if space := form.get("space"):
+            await service.spaces.add(space, content)
+            return see_other(request, "/spaces", say=Saying(text=f"Shared in {space}."))
         id = await service.memory.add(content, tags=tags, cues=[])
         if form.has("pin"):
             await service.memory.pin(id)
-    except (UsageError, Refused) as error:
+    except (NotFound, UsageError, Refused) as error:
         return await page(
             request,
             "memory-add.html",

@@ -200,7 +200,7 @@ def _environment() -> Environment:
     environment.globals["plain_words"] = json.dumps({"yes": sorted(YES), "no": sorted(NO)})
     filters = (
         counted, display_of, is_document, markdown, one_line, said_where, shared_word, _bearing, _said_on, _sentence,
-        _clock, _day, _is_picture, _money, _near,
+        _clock, _day, _is_picture, _is_shared, _memory_path, _money, _near,
         _number, _seconds, _short_day, _short_path, _ticked, _took, _when,
     )  # fmt: skip
     environment.filters.update({each.__name__.removeprefix("_"): each for each in filters})
@@ -217,6 +217,16 @@ def said_where(kind: str) -> str:
 def _bearing(word: str) -> str:
     """How a memory bears on a message with which it shares a word: "it is about Jonas", "it mentions “owe”"."""
     return f"it is about {word}" if word[:1].isupper() else f"it mentions “{word}”"
+
+
+def _is_shared(id: str) -> bool:
+    """Whether an id is that of something that is shared, SPACE/ID."""
+    return "/" in id
+
+
+def _memory_path(id: str) -> str:
+    """Where a memory is told of."""
+    return f"/spaces#{id}" if _is_shared(id) else f"/memories/{id}"
 
 
 def _said_on(memory: SurfacedMemory, now: datetime) -> str:

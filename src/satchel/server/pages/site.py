@@ -92,6 +92,7 @@ class Surroundings:
     """The frame around a page."""
 
     links: Sequence[_Link]
+    spaces: Sequence[str]
     groups: Sequence[tuple[str, Sequence[RailSession]]]
     sessions: int
     model: str
@@ -183,16 +184,29 @@ async def _surroundings(service: Service, now: datetime) -> Surroundings:
             await _capabilities(service),
             _Link(path="/sessions", words="Conversations", count=f"{top.total:,}" if top.total else ""),
             _Link(path="/projects", words="Projects"),
+            *await _shared(service),
             _Link(path="/usage", words="Usage"),
             _Link(path="/settings", words="Settings"),
             _Link(path="/doctor", words="Doctor"),
         ],
+        spaces=() if satchel.home.spaces is None else satchel.home.spaces.known,
         groups=[(words, list(group)) for words, group in session_groups(shown, now)],
         sessions=top.total,
         model=await _model_name(service),
         spent_usd=await satchel.sessions.spent_on(local_day(now)),
         day_usd=satchel.settings.budget.day_usd,
     )
+
+
+async def _shared(service: Service) -> Sequence[_Link]:
+    spaces = service.satchel.home.spaces
+    if spaces is None:
+        return ()
+    try:
+        invited = any(one.you == "invited" for one in await spaces.all())
+    except SatchelError:
+        invited = False
+    return (_Link(path="/spaces", words="Shared", waits=", you are invited" if invited else ""),)
 
 
 async def _memory_count(service: Service) -> str:

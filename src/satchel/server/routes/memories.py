@@ -119,6 +119,9 @@ async def search(
     mode: Mode = "hybrid",
     superseded: Annotated[bool, Query(description="Include memories that no longer hold.")] = False,
     threshold: Annotated[float | None, Query(ge=-10, le=10)] = None,
+    relevant_only: Annotated[
+        bool, Query(description="Leave out what is found only because something always is nearest.")
+    ] = False,
 ) -> Response:
     """Search memories, best first, each with its score and the signals that make it up."""
     hits = await service.memory.search(
@@ -127,6 +130,7 @@ async def search(
         mode=mode,
         include_superseded=superseded,
         threshold=threshold,
+        relevant_only=relevant_only,
         **wanted,
     )
     evidence = await service.memory.evidence([hit.memory.id for hit in hits]) if wanted["folded"] else {}
