@@ -1,0 +1,300 @@
+"""What an earlier state of the program and this one cost: the same figures of both, measured in turns.
+
+    python benchmarks/before_after.py --before CHECKOUT/.venv/bin/python [--store FOLDER] [--home FOLDER]
+
+Each state is the program of a Python environment of its own. Both have homes with the same content, made through their
+own public surfaces: chats over HTTP, and folders of notes for `satchel memory import`. What is measured is the server,
+or a command in a process of its own; the two take turns, and each is first in turn. CPU is user and system time. The
+load of the machine is printed, too.
+
+- Chats and lists: the server of `server.py`, with its scripted model and hashing embedder. A hundred conversations,
+  then 200 at once until there are 2,000. The lists are views of `GET /sessions`, the page, and of `GET /api/sessions`.
+- First `ask`: `satchel memory import` of 10,000 notes, then the question to a new copy of that home, with the embedding
+  model and a scripted endpoint on loopback, until the first byte of the answer. The first `memory search` runs to its
+  end. Bytes of a memory are those of that home after `satchel memory reindex`: real vectors, all files but the model.
+- 17,000 and 50,000 memories: notes are imported into the home of the 2,000 conversations. Their vectors are random and
+  have the form of the embedding model's, as in `year.py`.
+
+`--store` keeps homes and results, so that a run that was ended goes on where it stopped. Give other states another one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sqlite3
+import statistics
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import anyio
+from loopback import endpoint
+from memory_search import MadeUp
+from server import Server, chats, started
+from year import Commands, Results, Texts, write_notes
+
+from satchel.memory import Memory
+from satchel.models.embedding import fetch_weights
+from satchel.models.embedding.records import MINILM
+from satchel.storage import Database
+
+AT_ONCE = 200
+FEW, MANY = 100, 2_000
+IMPORTED = 10_000
+SIZES = 17_000, 50_000
+ROUNDS = 3
+VIEWS = 40
+LISTS = ("/sessions", "/api/sessions?limit=30")
+
+
+@dataclass(frozen=True)
+class State:
+    """A state of the program: its name in the table, its Python, and the folder of its homes."""
+
+    name: str
+    python: str
+    folder: Path
+
+    @property
+    def year(self) -> Path:
+        """The home with the conversations."""
+        return self.folder / "home"
+
+    @property
+    def imported(self) -> Path:
+        """The home into which notes were imported, and nothing else."""
+        return self.folder / "imported"
+
+
+def in_turns(
+    states: list[State], measure: Callable[[State, int], float], rounds: int = ROUNDS
+) -> dict[str, list[float]]:
+    """The figures of each state, round by round."""
+    found: dict[str, list[float]] = {state.name: [] for state in states}
+    for number in range(rounds):
+        for state in states[:: -1 if number % 2 else 1]:
+            found[state.name].append(measure(state, number))
+    return found
+
+
+def talk(states: list[State]) -> dict[str, dict[str, list[float]]]:
+    """CPU of chats and of lists, in milliseconds."""
+
+    async def view(server: Server, path: str) -> float:
+        async with server.client() as client:
+            cpu_s = server.cpu_s
+            for _ in range(VIEWS):
+                assert (await client.get(path)).status_code == 200
+            return (server.cpu_s - cpu_s) * 1000 / VIEWS
+
+    found: dict[str, dict[str, list[float]]] = {}
+    with ExitStack() as stack:
+        servers = {
+            state.name: stack.enter_context(started("satchel", python=state.python, folder=state.folder))
+            for state in states
+        }
+
+        def hold(state: State, count: int) -> float:
+            return anyio.run(chats, servers[state.name], count)["cpu_ms_each"]
+
+        def look(count: int) -> None:
+            for path in LISTS:
+                found[f"{path}, {count:,} conversations"] = in_turns(
+                    states,
+                    lambda state, _: anyio.run(view, servers[state.name], path),  # noqa: B023 - called at once
+                )
+
+        in_turns(states, lambda state, _: hold(state, FEW), rounds=1)
+        look(FEW)
+        found["a chat"] = in_turns(
+            states, lambda state, _: hold(state, AT_ONCE), rounds=(MANY - FEW) // AT_ONCE
+        )
+        in_turns(states, lambda state, _: hold(state, (MANY - FEW) % AT_ONCE), rounds=1)
+        look(MANY)
+    return found
+
+
+def bytes_each(home: Path) -> float:
+    """Bytes of all files of a home, for each memory; a link to the model is not followed."""
+    size = sum(file.lstat().st_size for file in home.rglob("*") if file.is_file())
+    return size / count_of(home)
+
+
+def count_of(home: Path) -> int:
+    """The memories of a home."""
+    with sqlite3.connect(home / "satchel.db") as database:
+        return int(database.execute("SELECT count(*) FROM memories").fetchone()[0])
+
+
+def after_import(
+    states: list[State], models: Path, address: str, folder: Path
+) -> dict[str, dict[str, list[float]]]:
+    """What follows an import, in CPU seconds."""
+    notes = write_notes(folder / "notes", Texts(2), range(IMPORTED // 100))
+
+    def bring(state: State, _: int) -> float:
+        shutil.rmtree(state.imported, ignore_errors=True)
+        state.imported.mkdir(parents=True)
+        (state.imported / "models").symlink_to(models)
+        return Commands(state.imported, folder, address, state.python).satchel(
+            "memory", "import", "--yes", str(notes)
+        )
+
+    def anew(state: State) -> Commands:
+        home = state.folder / "copy"
+        shutil.rmtree(home, ignore_errors=True)
+        shutil.copytree(state.imported, home, symlinks=True)
+        return Commands(home, folder, address, state.python)
+
+    question = "What did my father read to us aloud?"
+    walls: dict[str, list[float]] = {state.name: [] for state in states}
+
+    def ask(state: State, _: int) -> float:
+        cpu_s, wall_s = anew(state).until_first_word("ask", "--model", "openai:chain-0", question)
+        walls[state.name].append(wall_s)
+        return cpu_s
+
+    def embed(state: State, _: int) -> float:
+        return Commands(state.imported, folder, address, state.python).satchel("memory", "reindex")
+
+    return {
+        "import": in_turns(states, bring),
+        "ask": in_turns(states, ask),
+        "ask, wall": walls,
+        "search": in_turns(states, lambda state, _: anew(state).satchel("memory", "search", question)),
+        "reindex": in_turns(states, embed, rounds=1),
+        "bytes": in_turns(states, lambda state, _: bytes_each(state.imported), rounds=1),
+    }
+
+
+async def embed_at_random(home: Path) -> None:
+    """Give the memories of a home random vectors. Run by each state."""
+    embedder = MadeUp(tokens=True)
+    embedder.info = MINILM
+    async with (
+        Database.open(home / "satchel.db") as database,
+        Memory.open(database, embedder=embedder, second_embedder="none", home=home) as memory,
+    ):
+        await memory.embed_pending()
+
+
+def grow(states: list[State], size: int, models: Path, address: str, folder: Path) -> dict[str, int]:
+    """Import until there are so many memories."""
+    for state in states:
+        if not (state.year / "models").exists():
+            (state.year / "models").symlink_to(models)
+        first = count_of(state.year) // 100
+        notes = write_notes(folder / f"notes-{size}-{state.name}", Texts(size), range(first, size // 100))
+        run = Commands(state.year, folder, address, state.python)
+        run.satchel("memory", "import", "--yes", str(notes))
+        subprocess.run([state.python, __file__, "--vectors", str(state.year)], check=True)
+        run.satchel("memory", "reindex", "--drop-old")
+    return {state.name: count_of(state.year) for state in states}
+
+
+def look_after(states: list[State], address: str, folder: Path) -> dict[str, dict[str, list[float]]]:
+    """What looks after a home, in CPU seconds. The last thing of all is to forget."""
+    with sqlite3.connect(states[0].year / "satchel.db") as database:
+        asked = "SELECT id FROM memories WHERE id LIKE 'i%' ORDER BY id LIMIT ?"
+        ids = [row[0] for row in database.execute(asked, (ROUNDS,))]
+    commands: dict[str, Callable[[int], list[str]]] = {
+        "memory doctor": lambda _: ["memory", "doctor"],
+        "memory export": lambda number: ["memory", "export", str(folder / f"export-{number}.jsonl")],
+        "backup": lambda number: ["backup", str(folder / f"backup-{number}.tar.gz")],
+        "memory forget": lambda number: ["memory", "forget", "--yes", ids[number]],
+    }
+
+    def run(state: State, words: list[str]) -> float:
+        for left in (*folder.glob("export-*"), *folder.glob("backup-*")):
+            left.unlink()
+        # The doctor ends with 1 where it finds something.
+        return Commands(state.year, folder, address, state.python).satchel(*words, codes=(0, 1))
+
+    found = {"bytes": in_turns(states, lambda state, _: bytes_each(state.year), rounds=1)}
+    for name, words in commands.items():
+        found[name] = in_turns(states, lambda state, number: run(state, words(number)))  # noqa: B023
+    return found
+
+
+def table(found: dict[str, Any]) -> str:
+    """The figures in one table: medians."""
+    lines = ["| figure | before | after | after / before |", "|---|---|---|---|"]
+
+    def row(name: str, values: dict[str, list[float]], form: str, unit: str) -> None:
+        before, after = (statistics.median(values[state]) for state in ("before", "after"))
+        lines.append(f"| {name} | {before:{form}}{unit} | {after:{form}}{unit} | {after / before:.2f} |")
+
+    first = found["after import"]
+    row(f"first `ask` after an import of {IMPORTED:,}: CPU until the first word", first["ask"], ".2f", " s")
+    row("the same, wall", first["ask, wall"], ".2f", " s")
+    row("first `memory search` there: CPU", first["search"], ".2f", " s")
+    row("the import: CPU", first["import"], ".1f", " s")
+    row(f"bytes a memory, {IMPORTED:,} notes with real vectors", first["bytes"], ",.0f", "")
+    for name, values in found["chats"].items():
+        row(
+            f"`GET {name.replace(',', '`,', 1)}: CPU"
+            if name[0] == "/"
+            else f"{name}, {AT_ONCE} at once: CPU",
+            values,
+            ".1f",
+            " ms",
+        )
+    for size in SIZES:
+        for name, values in found.get(f"{size}", {}).items():
+            if name == "bytes":
+                row(f"{size:,} memories: bytes a memory, all files", values, ",.0f", "")
+            else:
+                row(f"{size:,} memories: `{name}`, CPU", values, ".1f", " s")
+    loads = [value for step in found["load"].values() for value in step]
+    lines.append(f"\nLoad of the machine, {os.cpu_count()} cores: {min(loads):.1f} to {max(loads):.1f}.")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Read the arguments, run, print."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--before", default="", help="the Python of the earlier state")
+    parser.add_argument("--after", default=sys.executable, help="the Python of the later one; this one")
+    parser.add_argument(
+        "--home", type=Path, default=Path.home() / ".satchel", help="SATCHEL_HOME, for the model"
+    )
+    parser.add_argument("--store", type=Path, default=Path("before-after"), help="for homes and results")
+    parser.add_argument("--vectors", type=Path, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.vectors:
+        anyio.run(embed_at_random, arguments.vectors)
+        return
+    models = fetch_weights(arguments.home, environ=dict(os.environ)).parent.resolve()
+    store: Path = arguments.store
+    states = [
+        State(name, python, store / name)
+        for name, python in (("before", arguments.before), ("after", arguments.after))
+    ]
+    for state in states:
+        state.folder.mkdir(parents=True, exist_ok=True)
+    results = Results(store / "results.json")
+    loads = results.found.setdefault("load", {})
+
+    def step(name: str, measure: Callable[[], Any]) -> None:
+        began = os.getloadavg()[0]
+        results.of(name, lambda: (measure(), loads.update({name: (began, os.getloadavg()[0])}))[0])
+
+    with endpoint() as address:
+        step("chats", lambda: talk(states))
+        step("after import", lambda: after_import(states, models, address, store))
+        for size in SIZES:
+            step(f"{size}: made", lambda: grow(states, size, models, address, store))  # noqa: B023
+            step(f"{size}", lambda: look_after(states, address, store))
+    print(table(results.found))
+
+
+if __name__ == "__main__":
+    main()
