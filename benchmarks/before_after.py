@@ -11,7 +11,8 @@ load of the machine is printed, too.
   then 200 at once until there are 2,000. The lists are views of `GET /sessions`, the page, and of `GET /api/sessions`.
 - First `ask`: `satchel memory import` of 10,000 notes, then the question to a new copy of that home, with the embedding
   model and a scripted endpoint on loopback, until the first byte of the answer. The first `memory search` runs to its
-  end. Bytes of a memory are those of that home after `satchel memory reindex`: real vectors, all files but the model.
+  end. Bytes of a memory are of a home with 2,000 notes after `satchel memory reindex`: real vectors, all files
+  but the model.
 - 17,000 and 50,000 memories: notes are imported into the home of the 2,000 conversations. Their vectors are random and
   have the form of the embedding model's, as in `year.py`.
 
@@ -28,7 +29,7 @@ import statistics
 import subprocess
 import sys
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -47,7 +48,10 @@ from satchel.storage import Database
 AT_ONCE = 200
 FEW, MANY = 100, 2_000
 IMPORTED = 10_000
-SIZES = 17_000, 50_000
+EMBEDDED = 2_000
+"""Notes with real vectors, for the bytes of a memory."""
+SIZES = {17_000: 3, 50_000: 2}
+"""Memories, and how often each command is measured there."""
 ROUNDS = 3
 VIEWS = 40
 LISTS = ("/sessions", "/api/sessions?limit=30")
@@ -121,9 +125,16 @@ def talk(states: list[State]) -> dict[str, dict[str, list[float]]]:
 
 
 def bytes_each(home: Path) -> float:
-    """Bytes of all files of a home, for each memory; a link to the model is not followed."""
-    size = sum(file.lstat().st_size for file in home.rglob("*") if file.is_file())
-    return size / count_of(home)
+    """Bytes of all files of a home but the models, for each memory."""
+    files = (file for file in home.rglob("*") if file.is_file() and "models" not in file.parts)
+    return sum(file.stat().st_size for file in files) / count_of(home)
+
+
+def link_models(home: Path, models: Path) -> None:
+    """Give a home the embedding model. A program may write into the folder that it lies in."""
+    (home / "models").mkdir(exist_ok=True, parents=True)
+    with suppress(FileExistsError):
+        (home / "models" / models.name).symlink_to(models)
 
 
 def count_of(home: Path) -> int:
@@ -136,15 +147,18 @@ def after_import(
     states: list[State], models: Path, address: str, folder: Path
 ) -> dict[str, dict[str, list[float]]]:
     """What follows an import, in CPU seconds."""
-    notes = write_notes(folder / "notes", Texts(2), range(IMPORTED // 100))
 
-    def bring(state: State, _: int) -> float:
+    def bring(state: State, count: int) -> float:
+        notes = write_notes(folder / f"notes-{count}", Texts(2), range(count // 100))
         shutil.rmtree(state.imported, ignore_errors=True)
-        state.imported.mkdir(parents=True)
-        (state.imported / "models").symlink_to(models)
-        return Commands(state.imported, folder, address, state.python).satchel(
-            "memory", "import", "--yes", str(notes)
-        )
+        link_models(state.imported, models)
+        run = Commands(state.imported, folder, address, state.python)
+        return run.satchel("memory", "import", "--yes", str(notes))
+
+    def embed(state: State) -> float:
+        bring(state, EMBEDDED)
+        Commands(state.imported, folder, address, state.python).satchel("memory", "reindex")
+        return bytes_each(state.imported)
 
     def anew(state: State) -> Commands:
         home = state.folder / "copy"
@@ -160,16 +174,14 @@ def after_import(
         walls[state.name].append(wall_s)
         return cpu_s
 
-    def embed(state: State, _: int) -> float:
-        return Commands(state.imported, folder, address, state.python).satchel("memory", "reindex")
-
     return {
-        "import": in_turns(states, bring),
+        "import": in_turns(states, lambda state, _: bring(state, IMPORTED)),
         "ask": in_turns(states, ask),
         "ask, wall": walls,
-        "search": in_turns(states, lambda state, _: anew(state).satchel("memory", "search", question)),
-        "reindex": in_turns(states, embed, rounds=1),
-        "bytes": in_turns(states, lambda state, _: bytes_each(state.imported), rounds=1),
+        "search": in_turns(
+            states, lambda state, _: anew(state).satchel("memory", "search", question), rounds=1
+        ),
+        "bytes": in_turns(states, lambda state, _: embed(state), rounds=1),
     }
 
 
@@ -187,8 +199,7 @@ async def embed_at_random(home: Path) -> None:
 def grow(states: list[State], size: int, models: Path, address: str, folder: Path) -> dict[str, int]:
     """Import until there are so many memories."""
     for state in states:
-        if not (state.year / "models").exists():
-            (state.year / "models").symlink_to(models)
+        link_models(state.year, models)
         first = count_of(state.year) // 100
         notes = write_notes(folder / f"notes-{size}-{state.name}", Texts(size), range(first, size // 100))
         run = Commands(state.year, folder, address, state.python)
@@ -198,7 +209,9 @@ def grow(states: list[State], size: int, models: Path, address: str, folder: Pat
     return {state.name: count_of(state.year) for state in states}
 
 
-def look_after(states: list[State], address: str, folder: Path) -> dict[str, dict[str, list[float]]]:
+def look_after(
+    states: list[State], rounds: int, address: str, folder: Path
+) -> dict[str, dict[str, list[float]]]:
     """What looks after a home, in CPU seconds. The last thing of all is to forget."""
     with sqlite3.connect(states[0].year / "satchel.db") as database:
         asked = "SELECT id FROM memories WHERE id LIKE 'i%' ORDER BY id LIMIT ?"
@@ -218,7 +231,7 @@ def look_after(states: list[State], address: str, folder: Path) -> dict[str, dic
 
     found = {"bytes": in_turns(states, lambda state, _: bytes_each(state.year), rounds=1)}
     for name, words in commands.items():
-        found[name] = in_turns(states, lambda state, number: run(state, words(number)))  # noqa: B023
+        found[name] = in_turns(states, lambda state, number: run(state, words(number)), rounds)  # noqa: B023
     return found
 
 
@@ -235,7 +248,7 @@ def table(found: dict[str, Any]) -> str:
     row("the same, wall", first["ask, wall"], ".2f", " s")
     row("first `memory search` there: CPU", first["search"], ".2f", " s")
     row("the import: CPU", first["import"], ".1f", " s")
-    row(f"bytes a memory, {IMPORTED:,} notes with real vectors", first["bytes"], ",.0f", "")
+    row(f"bytes a memory, {EMBEDDED:,} notes with real vectors", first["bytes"], ",.0f", "")
     for name, values in found["chats"].items():
         row(
             f"`GET {name.replace(',', '`,', 1)}: CPU"
@@ -272,7 +285,7 @@ def main() -> None:
     if arguments.vectors:
         anyio.run(embed_at_random, arguments.vectors)
         return
-    models = fetch_weights(arguments.home, environ=dict(os.environ)).parent.resolve()
+    models = fetch_weights(arguments.home, environ=dict(os.environ)).resolve()
     store: Path = arguments.store
     states = [
         State(name, python, store / name)
@@ -290,9 +303,9 @@ def main() -> None:
     with endpoint() as address:
         step("chats", lambda: talk(states))
         step("after import", lambda: after_import(states, models, address, store))
-        for size in SIZES:
+        for size, rounds in SIZES.items():
             step(f"{size}: made", lambda: grow(states, size, models, address, store))  # noqa: B023
-            step(f"{size}", lambda: look_after(states, address, store))
+            step(f"{size}", lambda: look_after(states, rounds, address, store))  # noqa: B023
     print(table(results.found))
 
 
