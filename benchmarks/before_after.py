@@ -7,8 +7,8 @@ own public surfaces: chats over HTTP, and folders of notes for `satchel memory i
 or a command in a process of its own; the two take turns, and each is first in turn. CPU is user and system time. The
 load of the machine is printed, too.
 
-- Chats and lists: the server of `server.py`, with its scripted model and hashing embedder. A hundred conversations,
-  then 200 at once until there are 2,000. The lists are views of `GET /sessions`, the page, and of `GET /api/sessions`.
+- Chats and lists: the server of `server.py`, with its scripted model and hashing embedder. 200 chats at once, three
+  times, in a home that is empty at first. The lists are views of `GET /sessions`, the page, and of `GET /api/sessions`.
 - First `ask`: `satchel memory import` of 10,000 notes, then the question to a new copy of that home, with the embedding
   model and a scripted endpoint on loopback, until the first byte of the answer. The first `memory search` runs to its
   end. Bytes of a memory are of a home with 2,000 notes after `satchel memory reindex`: real vectors, all files
@@ -28,8 +28,8 @@ import sqlite3
 import statistics
 import subprocess
 import sys
-from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -87,8 +87,28 @@ def in_turns(
     return found
 
 
-def talk(states: list[State]) -> dict[str, dict[str, list[float]]]:
-    """CPU of chats and of lists, in milliseconds."""
+@contextmanager
+def serving(states: list[State], *, kept: bool) -> Iterator[dict[str, Server]]:
+    """A server of each state, with its home or an empty one."""
+    with ExitStack() as stack:
+        yield {
+            state.name: stack.enter_context(
+                started("satchel", python=state.python, folder=state.folder if kept else None)
+            )
+            for state in states
+        }
+
+
+def talk(states: list[State]) -> dict[str, list[float]]:
+    """CPU of a chat, in milliseconds."""
+    with serving(states, kept=False) as servers:
+        return in_turns(
+            states, lambda state, _: anyio.run(chats, servers[state.name], AT_ONCE)["cpu_ms_each"]
+        )
+
+
+def list_conversations(states: list[State]) -> dict[str, dict[str, list[float]]]:
+    """CPU of a view of the lists, in milliseconds."""
 
     async def view(server: Server, path: str) -> float:
         async with server.client() as client:
@@ -98,29 +118,18 @@ def talk(states: list[State]) -> dict[str, dict[str, list[float]]]:
             return (server.cpu_s - cpu_s) * 1000 / VIEWS
 
     found: dict[str, dict[str, list[float]]] = {}
-    with ExitStack() as stack:
-        servers = {
-            state.name: stack.enter_context(started("satchel", python=state.python, folder=state.folder))
-            for state in states
-        }
-
-        def hold(state: State, count: int) -> float:
-            return anyio.run(chats, servers[state.name], count)["cpu_ms_each"]
-
-        def look(count: int) -> None:
+    with serving(states, kept=True) as servers:
+        held = 0
+        for count in (FEW, MANY):
+            for at in range(held, count, AT_ONCE):
+                for server in servers.values():
+                    anyio.run(chats, server, min(AT_ONCE, count - at))
+            held = count
             for path in LISTS:
-                found[f"{path}, {count:,} conversations"] = in_turns(
+                found[f"`GET {path}` with {count:,} conversations"] = in_turns(
                     states,
                     lambda state, _: anyio.run(view, servers[state.name], path),  # noqa: B023 - called at once
                 )
-
-        in_turns(states, lambda state, _: hold(state, FEW), rounds=1)
-        look(FEW)
-        found["a chat"] = in_turns(
-            states, lambda state, _: hold(state, AT_ONCE), rounds=(MANY - FEW) // AT_ONCE
-        )
-        in_turns(states, lambda state, _: hold(state, (MANY - FEW) % AT_ONCE), rounds=1)
-        look(MANY)
     return found
 
 
@@ -249,15 +258,9 @@ def table(found: dict[str, Any]) -> str:
     row("first `memory search` there: CPU", first["search"], ".2f", " s")
     row("the import: CPU", first["import"], ".1f", " s")
     row(f"bytes a memory, {EMBEDDED:,} notes with real vectors", first["bytes"], ",.0f", "")
-    for name, values in found["chats"].items():
-        row(
-            f"`GET {name.replace(',', '`,', 1)}: CPU"
-            if name[0] == "/"
-            else f"{name}, {AT_ONCE} at once: CPU",
-            values,
-            ".1f",
-            " ms",
-        )
+    row(f"a chat, {AT_ONCE} at once: CPU", found["chats"], ".1f", " ms")
+    for name, values in found["lists"].items():
+        row(f"{name}: CPU of a view", values, ".1f", " ms")
     for size in SIZES:
         for name, values in found.get(f"{size}", {}).items():
             if name == "bytes":
@@ -302,6 +305,7 @@ def main() -> None:
 
     with endpoint() as address:
         step("chats", lambda: talk(states))
+        step("lists", lambda: list_conversations(states))
         step("after import", lambda: after_import(states, models, address, store))
         for size, rounds in SIZES.items():
             step(f"{size}: made", lambda: grow(states, size, models, address, store))  # noqa: B023
