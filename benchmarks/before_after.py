@@ -50,7 +50,7 @@ FEW, MANY = 100, 2_000
 IMPORTED = 10_000
 EMBEDDED = 2_000
 """Notes with real vectors, for the bytes of a memory."""
-SIZES = {17_000: 3, 50_000: 2}
+SIZES = {17_000: 3, 50_000: 1}
 """Memories, and how often each command is measured there."""
 ROUNDS = 3
 VIEWS = 40
@@ -220,28 +220,28 @@ def grow(states: list[State], size: int, models: Path, address: str, folder: Pat
 
 def look_after(
     states: list[State], rounds: int, address: str, folder: Path
-) -> dict[str, dict[str, list[float]]]:
-    """What looks after a home, in CPU seconds. The last thing of all is to forget."""
+) -> Iterator[tuple[str, Callable[[], dict[str, list[float]]]]]:
+    """What measures each command that looks after a home, in CPU seconds. The last thing of all is to forget."""
     with sqlite3.connect(states[0].year / "satchel.db") as database:
         asked = "SELECT id FROM memories WHERE id LIKE 'i%' ORDER BY id LIMIT ?"
-        ids = [row[0] for row in database.execute(asked, (ROUNDS,))]
-    commands: dict[str, Callable[[int], list[str]]] = {
-        "memory doctor": lambda _: ["memory", "doctor"],
-        "memory export": lambda number: ["memory", "export", str(folder / f"export-{number}.jsonl")],
-        "backup": lambda number: ["backup", str(folder / f"backup-{number}.tar.gz")],
-        "memory forget": lambda number: ["memory", "forget", "--yes", ids[number]],
-    }
+        ids = [row[0] for row in database.execute(asked, (rounds,))]
 
     def run(state: State, words: list[str]) -> float:
-        for left in (*folder.glob("export-*"), *folder.glob("backup-*")):
+        for left in (*folder.glob("export.*"), *folder.glob("backup.*")):
             left.unlink()
         # The doctor ends with 1 where it finds something.
         return Commands(state.year, folder, address, state.python).satchel(*words, codes=(0, 1))
 
-    found = {"bytes": in_turns(states, lambda state, _: bytes_each(state.year), rounds=1)}
-    for name, words in commands.items():
-        found[name] = in_turns(states, lambda state, number: run(state, words(number)), rounds)  # noqa: B023
-    return found
+    yield "bytes", lambda: in_turns(states, lambda state, _: bytes_each(state.year), rounds=1)
+    for words in (
+        ["memory", "doctor"],
+        ["memory", "export", f"{folder}/export.jsonl"],
+        ["backup", f"{folder}/backup.tar.gz"],
+    ):
+        name = " ".join(word for word in words if "/" not in word)
+        yield name, lambda: in_turns(states, lambda state, _: run(state, words), rounds)  # noqa: B023
+    forget = ["memory", "forget", "--yes"]
+    yield "memory forget", lambda: in_turns(states, lambda state, at: run(state, [*forget, ids[at]]), rounds)
 
 
 def table(found: dict[str, Any]) -> str:
@@ -262,11 +262,9 @@ def table(found: dict[str, Any]) -> str:
     for name, values in found["lists"].items():
         row(f"{name}: CPU of a view", values, ".1f", " ms")
     for size in SIZES:
-        for name, values in found.get(f"{size}", {}).items():
-            if name == "bytes":
-                row(f"{size:,} memories: bytes a memory, all files", values, ",.0f", "")
-            else:
-                row(f"{size:,} memories: `{name}`, CPU", values, ".1f", " s")
+        row(f"{size:,} memories: bytes a memory, all files", found[f"{size}: bytes"], ",.0f", "")
+        for name in ("memory doctor", "memory export", "backup", "memory forget"):
+            row(f"{size:,} memories: `{name}`, CPU", found[f"{size}: {name}"], ".1f", " s")
     loads = [value for step in found["load"].values() for value in step]
     lines.append(f"\nLoad of the machine, {os.cpu_count()} cores: {min(loads):.1f} to {max(loads):.1f}.")
     return "\n".join(lines)
@@ -309,7 +307,8 @@ def main() -> None:
         step("after import", lambda: after_import(states, models, address, store))
         for size, rounds in SIZES.items():
             step(f"{size}: made", lambda: grow(states, size, models, address, store))  # noqa: B023
-            step(f"{size}", lambda: look_after(states, rounds, address, store))  # noqa: B023
+            for name, measured in look_after(states, rounds, address, store):
+                step(f"{size}: {name}", measured)
     print(table(results.found))
 
 
