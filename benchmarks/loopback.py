@@ -127,12 +127,11 @@ async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
         while True:
             head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
             path = head.split(" ", 2)[1]
-            length = next(
-                int(line.split(":")[1])
-                for line in head.split("\r\n")
-                if line.lower().startswith("content-length")
-            )
-            writer.write(answer(path, await reader.readexactly(length)))
+            lengths = [line for line in head.lower().split("\r\n") if line.startswith("content-length")]
+            if lengths:
+                writer.write(answer(path, await reader.readexactly(int(lengths[0].split(":")[1]))))
+            else:  # what is known of the model, for example
+                writer.write(b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n")
             await writer.drain()
     writer.close()
 

@@ -93,7 +93,7 @@ async def serve_satchel(home: Path, *, remembers: bool) -> None:
         return Reply(text=" ".join(f"{word}-{number}" for word in WORDS), chunk=9)
 
     work = home / "work"
-    work.mkdir()
+    work.mkdir(exist_ok=True)
     overrides = {
         "memory.distill": "off",
         "memory.enabled": remembers,
@@ -152,10 +152,10 @@ def tell(url: str, token: str) -> None:
 
 
 @contextlib.contextmanager
-def started(kind: str) -> Iterator[Server]:
-    """Start a server, and end it with the block."""
-    with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, __file__, "--serve", kind, "--home", folder]
+def started(kind: str, *, python: str = sys.executable, folder: Path | None = None) -> Iterator[Server]:
+    """Start a server, of the program that this Python has, and end it with the block; its home stays in `folder`."""
+    with tempfile.TemporaryDirectory() as empty:
+        command = [python, __file__, "--serve", kind, "--home", str(folder or empty)]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         try:
             assert process.stdout is not None

@@ -44,6 +44,7 @@ KINDS = (
     *("world", "task", "chat"),
 )
 STORE_TITLES = {"turns": "turns only", "facts": "with facts", "cues": "with facts and cues"}
+COSTS = "## What it costs, before and after"
 BASELINES = ("first 5", "first 10", "ideal profile")
 """What `lives.py` measures beside the program: plain search, and the facts marked for the profile."""
 THRESHOLDS = (0.3, 0.4, 0.5, 0.6, 0.7)
@@ -375,6 +376,8 @@ def main() -> None:
     text = page(found, date=f"{now:%Y-%m-%d}", commit=name, embedder=" and ".join(names))
     print(f"The results are in {results}.")
     if arguments.page:
+        if arguments.page.exists():  # what `before_after.py` found stays at the end
+            text += "".join(arguments.page.read_text(encoding="utf-8").partition(f"\n{COSTS}\n")[1:])
         arguments.page.write_text(text, encoding="utf-8")
     else:
         print(text)

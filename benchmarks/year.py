@@ -72,7 +72,7 @@ SHOWN = 3
 """Memories that are shown with a message."""
 BEGAN = datetime(2025, 11, 1, 8, tzinfo=UTC)
 DATA = Path(__file__).parent / "data" / "own_long.json"
-PROGRAM = [sys.executable, "-c", "import sys; from satchel.cli import main; sys.exit(main(sys.argv[1:]))"]
+PROGRAM = "import sys; from satchel.cli import main; sys.exit(main(sys.argv[1:]))"
 COPY = "import shutil, sys; shutil.copyfile(sys.argv[1], sys.argv[2])"
 ROWS = (
     "import sqlite3, sys; print(sum(len(row[4]) for row in "
@@ -178,7 +178,8 @@ async def hold_session(store: SessionStore, memory: Memory, number: int, clock: 
 class Commands:
     """Runs commands of the program in a home, and other processes beside them."""
 
-    def __init__(self, home: Path, folder: Path, address: str) -> None:
+    def __init__(self, home: Path, folder: Path, address: str, python: str = sys.executable) -> None:
+        self._python = python
         kept = {name: os.environ[name] for name in ("PATH", "HOME", "PYTHONPATH") if name in os.environ}
         self._folder = folder
         self._environ = {
@@ -192,11 +193,11 @@ class Commands:
 
     def satchel(self, *words: str, codes: tuple[int, ...] = (0,)) -> float:
         """The CPU seconds of a command."""
-        return self.cpu([*PROGRAM, *words], codes)
+        return self.python(PROGRAM, *words, codes=codes)
 
-    def python(self, code: str, *words: str) -> float:
+    def python(self, code: str, *words: str, codes: tuple[int, ...] = (0,)) -> float:
         """The CPU seconds of a few lines of Python."""
-        return self.cpu([sys.executable, "-c", code, *words], (0,))
+        return self.cpu([self._python, "-c", code, *words], codes)
 
     def cpu(self, command: list[str], codes: tuple[int, ...]) -> float:
         """User and system time of a process and what it started, in seconds."""
@@ -215,7 +216,7 @@ class Commands:
         """
         began = time.perf_counter()
         with subprocess.Popen(
-            [*PROGRAM, *words],
+            [self._python, "-c", PROGRAM, *words],
             env={**self._environ, "SATCHEL_MEMORY_WORKER": "auto"},
             cwd=self._folder,
             stdout=subprocess.PIPE,
@@ -231,6 +232,15 @@ class Commands:
         return sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK"), wall_s
 
 
+def write_notes(folder: Path, texts: Texts, numbers: range) -> Path:
+    """Files of a hundred notes each, to import."""
+    folder.mkdir(exist_ok=True)
+    for number in numbers:
+        sections = [f"## Note {number}-{at}\n\n{texts.some(2, 3)}\n" for at in range(100)]
+        (folder / f"{number}.md").write_text("\n".join(sections), encoding="utf-8")
+    return folder
+
+
 def first_ask(folder: Path, memories: int, models: Path, address: str) -> dict[str, float]:
     """The first question after an import, to a home that has embedded nothing."""
     with tempfile.TemporaryDirectory(dir=folder) as place:
@@ -238,11 +248,7 @@ def first_ask(folder: Path, memories: int, models: Path, address: str) -> dict[s
         home.mkdir()
         (home / "models").symlink_to(models.resolve())
         texts = Texts(2)
-        notes = Path(place) / "notes"
-        notes.mkdir()
-        for number in range(memories // 100):
-            sections = [f"## Note {number}-{at}\n\n{texts.some(1, 3)}\n" for at in range(100)]
-            (notes / f"{number}.md").write_text("\n".join(sections), encoding="utf-8")
+        notes = write_notes(Path(place) / "notes", texts, range(memories // 100))
         run = Commands(home, Path(place), address)
         imported = run.satchel("memory", "import", str(notes))
         ask = ("ask", "--model", "openai:chain-0", "What did my father read to us aloud?")

@@ -57,6 +57,8 @@ def test_a_search_loads_only_what_searching_needs(tmp_path: Path) -> None:
         "openai",
         "anthropic",
         "satchel.loop",
+        "satchel.tools.builtin.bash",
+        "satchel.tools.boxed",
         "tree_sitter",
         "satchel.memory.text.credentials",
         "satchel.memory.text.dates",

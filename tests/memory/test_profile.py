@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
@@ -12,6 +13,7 @@ import pytest
 from satchel.clock import ManualClock
 from satchel.errors import NotFound, UsageError
 from satchel.memory import Episode, Memory, strip_injected
+from satchel.memory.text import lexicon
 from satchel.memory.text.framing import estimate_tokens
 from tests.requirements import requirement
 
@@ -102,6 +104,26 @@ async def test_of_many_turns_the_last_ones_stand_there_as_far_as_the_room_reache
         assert numbers == list(range(numbers[0], 80))
         assert 10 < len(numbers) < 60
         assert found.tokens <= 900
+
+
+@requirement("memory:profile:lately")
+async def test_the_words_of_a_turn_are_not_read_again_for_each_turn_beside_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    read: list[str] = []
+    words_of = lexicon.words_of
+
+    def counted(text: str) -> list[str]:
+        read.append(text)
+        return words_of(text)
+
+    async with opened() as (memory, clock):
+        for number in range(20):
+            await say(memory, f"In the cellar is box {number}, too.", at=clock.now(), turn=number)
+        monkeypatch.setattr(lexicon, "words_of", counted)
+        found = await memory.standing()
+        assert [line.section for line in found.memories] == ["lately"] * 20
+    assert max(Counter(read).values()) <= 4
 
 
 async def test_quoted_lines_and_lines_of_a_log_are_not_the_users_words_but_what_stands_after_them_is() -> (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
@@ -25,6 +25,7 @@ from satchel.models.scripted import Call, Reply, ScriptedModel
 from satchel.runtime import Satchel
 from satchel.runtime.earning import Earning
 from satchel.sandbox.detached import work_lock
+from satchel.sessions import LogFile, SessionInfo, SessionStore
 from satchel.sessions.view import SessionTurn
 from tests.builder.world import register, tries, write
 from tests.requirements import requirement
@@ -400,6 +401,29 @@ async def test_a_call_that_failed_and_was_made_again_hides_no_time(tmp_path: Pat
     async with opens(tmp_path, model) as satchel:
         await convert(satchel, "12", "26.2", "5")
         assert (await proposed(satchel)).name == "miles_to_km"
+
+
+@requirement("capabilities:earned")
+async def test_a_look_asks_once_which_logs_have_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+    states = SessionStore.states
+
+    async def counted(store: SessionStore, infos: Sequence[SessionInfo]) -> Sequence[LogFile | None]:
+        asked.append(len(infos))
+        return await states(store, infos)
+
+    async def has_asked_for_all() -> bool:
+        return 3 in asked
+
+    monkeypatch.setattr(SessionStore, "states", counted)
+    async with opens(tmp_path, Model()) as satchel:
+        for _ in range(3):
+            session = await satchel.session()
+            await session.run_turn("Hello.")
+            await session.aclose()
+        await until(has_asked_for_all)
 
 
 @requirement("capabilities:earned")

@@ -851,6 +851,13 @@ async def test_a_part_of_the_list_is_that_of_the_whole_and_looks_at_no_other_log
     await world.session("build-1", *exchange("make it", "made"))
     await reader.first_look()
     await agrees(reader)
+    if world.database is not None:
+        with (
+            monkeypatch.context() as patch
+        ):  # no log has changed, so none is looked for among those that have
+            patch.setattr(index, "name_of", None)
+            assert (await reader.part(most=2)).total == 6
+            await reader.spent_on("2026-01-01")
     await agrees(
         world.another()
         if world.database is None

@@ -248,7 +248,11 @@ class Earning:
             if not info.private and not info.source and now - info.last_at < _WITHIN
         ]
         newest = sorted(infos, key=lambda info: info.last_at)[-_MOST_SESSIONS:]
-        times = sorted([time for info in newest for time in await self._times(info)], key=lambda t: t.at)
+        states = await self._home.sessions.states(newest)
+        pairs = zip(newest, states, strict=True)
+        times = sorted(
+            [time for info, state in pairs for time in await self._times(info, state)], key=lambda t: t.at
+        )
         groups: dict[str, list[list[_Time]]] = {}
         for time in times:
             for key in time.keys:
@@ -274,9 +278,8 @@ class Earning:
                 found.append(fresh[-_MOST_TIMES:])
         return found
 
-    async def _times(self, info: SessionInfo) -> Sequence[_Time]:
+    async def _times(self, info: SessionInfo, state: LogFile | None) -> Sequence[_Time]:
         known = self._read.get(info.id)
-        state = await self._home.sessions.state(info)
         if state is None:  # it was deleted meanwhile
             return ()
         if known is not None and known[0] == state:
@@ -324,7 +327,8 @@ class Earning:
         there: set[tuple[str, int]] = set()
         for id in {time.session_id for time in group}:
             self._read.pop(id, None)
-            now = await self._times(await self._home.sessions.info(id))
+            info = await self._home.sessions.info(id)
+            now = await self._times(info, await self._home.sessions.state(info))
             there |= {(time.session_id, time.turn) for time in now}
         group = [time for time in group if (time.session_id, time.turn) in there]
         if len(group) < _TIMES:

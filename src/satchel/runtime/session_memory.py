@@ -342,7 +342,7 @@ class SessionMemory:
         if not memories or not shown:
             return
         with suppress(StorageError):
-            kept = {record.id for memory in memories for record, _ in await memory.words_said(list(shown))}
+            kept = {id for memory in memories for id in await memory.known(list(shown))}
             gone = {id: text for id, text in shown.items() if id not in kept}
             if gone:
                 words = [Words(text=text) for text in gone.values()]

@@ -298,7 +298,8 @@ class SessionIndex:
                 if known is not None:
                     ahead[file.name] = known
             self._ahead = ahead
-        infos = [info for info in infos if name_of(self._logs.root, info.path) not in files]
+        if files:
+            infos = [info for info in infos if name_of(self._logs.root, info.path) not in files]
         infos += filter(None, map(self._info, ahead.values()))
         return [row for info in infos for row in info.spent if row.day == day]
 

@@ -387,7 +387,11 @@ class SessionStore:
 
     async def state(self, info: SessionInfo) -> LogFile | None:
         """The state of a session's log, which is another one when the log has changed; None if it is gone."""
-        return await self._run(lambda: self._logs.file(info.path))
+        return (await self.states([info]))[0]
+
+    async def states(self, infos: Sequence[SessionInfo]) -> Sequence[LogFile | None]:
+        """The same for several sessions, in their order."""
+        return await self._run(lambda: [self._logs.file(info.path) for info in infos])
 
     # The inbox
 

@@ -54,17 +54,17 @@ def split_tools(
             before others.
     """
     others = [tool for tool in tools if tool.spec.source != "builtin" and not tool.spec.client_side]
-    deferred = [tool for tool in tools if tool.spec.is_deferred] + (
-        others if len(others) > defer_above else []
-    )
-    kept = [tool for tool in tools if tool not in deferred]
+    late = [tool for tool in tools if tool.spec.is_deferred] + (others if len(others) > defer_above else [])
+    names = {tool.spec.name for tool in late}
+    kept = [tool for tool in tools if tool.spec.name not in names]
     for tool in sorted(kept, key=lambda tool: (not tool.spec.client_side, not tool.spec.comes_first)):
         size = tool.spec.definition.size
         if size <= most_bytes or tool.spec.client_side:
             most_bytes -= size
         else:
-            deferred.append(tool)
-    return tuple(tool for tool in tools if tool not in deferred), tuple(deferred)
+            late.append(tool)
+            names.add(tool.spec.name)
+    return tuple(tool for tool in tools if tool.spec.name not in names), tuple(late)
 
 
 def document_of(spec: ToolSpec) -> str:

@@ -26,10 +26,10 @@ from satchel.memory.text.framing import (
     LINE_TOKENS,
     PROFILE_HEAD,
     PROFILE_TAIL,
+    Restated,
     estimate_tokens,
     excerpt,
     profile_line,
-    restates,
     tokens_of,
 )
 from satchel.memory.text.statements import SECTIONS, only_asks, says_habit, section_of, shown_words
@@ -133,12 +133,13 @@ def _compose(
     others = _later_first(others, found.later)
     left = budget_tokens - tokens_of(PROFILE_HEAD + PROFILE_TAIL)
     taken: list[ProfileLine] = []
+    said = Restated()
     lines_of: Counter[str] = Counter()
     for line in (*pinned, *others):
         if lines_of[line.id] >= _MOST_OF_ONE:
             left_out.append((line, "other words of it are there"))
             continue
-        if any(restates(line.words, other.words) for other in taken):
+        if said.by(line.words):
             left_out.append((line, "says what another line says"))
             continue
         cost = tokens_of(line.text + "\n")
@@ -148,6 +149,7 @@ def _compose(
         left -= cost
         lines_of[line.id] += 1
         taken.append(line)
+        said.add(line.words)
     taken.sort(key=lambda line: (SECTIONS.index(line.section), line.memory.said_at))
     body = "".join(f"{line.text}\n" for line in taken)
     if last:
@@ -167,15 +169,17 @@ def _lately(turns: Sequence[MemoryRecord], budget_tokens: int) -> list[ProfileLi
     """
     left = budget_tokens - tokens_of(LATELY_HEAD)
     lines: list[ProfileLine] = []
+    said = Restated()
     for memory in turns:
         words = excerpt(memory.content, (), LINE_TOKENS)
-        if not words or only_asks(memory.content) or any(restates(words, other.words) for other in lines):
+        if not words or only_asks(memory.content) or said.by(words):
             continue
         line = _line(memory, words, SAID_LAST, "lately")
         left -= tokens_of(line.text + "\n")
         if left < 0:
             break
         lines.append(line)
+        said.add(words)
     return lines[::-1]
 
 

@@ -9,7 +9,7 @@ import json
 import math
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
 from typing import TYPE_CHECKING
 
 from satchel.memory.text import lexicon
@@ -99,9 +99,29 @@ def restates(one: str, other: str) -> bool:
     # Of two texts with nearly the same words, neither is much longer.
     if max(len(one), len(other)) > _MOST_RESTATED_CHARS and one != other:
         return False
-    left, right = set(lexicon.words_of(one)), set(lexicon.words_of(other))
-    shared = len(left & right)
-    return 0 < shared == min(len(left), len(right)) and shared >= 0.8 * len(left | right)
+    return _are_alike(set(lexicon.words_of(one)), set(lexicon.words_of(other)))
+
+
+def _are_alike(one: Set[str], other: Set[str]) -> bool:
+    fewer, more = sorted((one, other), key=len)
+    return 0 < len(fewer) >= 0.8 * len(more) and fewer <= more
+
+
+class Restated:
+    """Texts, to ask of others whether they restate one of them; see `restates`. The words of each are read once."""
+
+    def __init__(self) -> None:
+        """There is none yet."""
+        self._words: list[Set[str]] = []
+
+    def add(self, text: str) -> None:
+        """Ask for this one, too, from now on."""
+        self._words.append(set(lexicon.words_of(text)))
+
+    def by(self, text: str) -> bool:
+        """Whether a text restates one of them."""
+        words = set(lexicon.words_of(text))
+        return any(_are_alike(words, other) for other in self._words)
 
 
 def estimate_tokens(text: str) -> int:
@@ -114,7 +134,7 @@ def estimate_tokens(text: str) -> int:
 
 def tokens_of(text: str) -> float:
     """The same, not rounded, to be added up."""
-    plain = sum(1 for char in text if char < "\u0250")
+    plain = len(text) if text.isascii() else sum(1 for char in text if char < "\u0250")
     return plain / CHARS_A_TOKEN + (len(text) - plain)
 
 
@@ -131,9 +151,11 @@ def earlier(memory: MemoryRecord, before: Sequence[MemoryRecord]) -> str:
 
 def quoted(text: str) -> str:
     """Words in quotation marks, on one line, with nothing in them that could pass for markup."""
-    shown = "".join(" " if char.isspace() else char for char in text)
-    # Control and format characters: bidirectional overrides, zero-width marks, tags that only models see.
-    shown = "".join(char for char in shown if not is_unseen(char))
+    shown = text
+    if not (text.isascii() and text.isprintable()):
+        shown = "".join(" " if char.isspace() else char for char in text)
+        # Control and format characters: bidirectional overrides, zero-width marks, tags that only models see.
+        shown = "".join(char for char in shown if not is_unseen(char))
     # Angle brackets open tags and the special tokens of models.
     shown = shown.replace("<", "‹").replace(">", "›")
     return json.dumps(" ".join(shown.split()), ensure_ascii=False)

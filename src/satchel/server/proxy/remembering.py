@@ -160,10 +160,7 @@ class Remembering:
         return replace(place, block="\n".join(parts), memory_ids=tuple(ids))
 
     async def _gone(self, memory: Memory, ids: Sequence[str]) -> frozenset[str]:
-        if not ids:
-            return frozenset()
-        kept = {record.id for record, _ in await memory.words_said(sorted(set(ids)))}
-        return frozenset(ids) - kept
+        return frozenset(ids) - await memory.known(list(ids))
 
     # Capture
 

@@ -204,8 +204,9 @@ def find_unnamed(text: str) -> Iterator[Secret]:
         )
         yield from spans("password", found, "value")
     if re.search(r"\d{4}|\d[ -]\d", text):
+        matches = list(_OPENS_WITH.finditer(text))
         for group in ("value", "before"):
-            yield from spans("code", (m for m in _OPENS_WITH.finditer(text) if m[group]), group)
+            yield from spans("code", (m for m in matches if m[group]), group)
 
 
 class _Place(NamedTuple):
