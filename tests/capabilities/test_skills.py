@@ -354,13 +354,40 @@ async def test_a_script_runs_in_the_sandbox_with_the_named_files_and_without_net
 async def test_a_script_in_another_language_writes_where_it_starts_or_to_out(tmp_path: Path) -> None:
     put(tmp_path / "skills", "one", files={"scripts/go.sh": "echo 1 >a.txt; echo 2 >out/b.txt"})
     bench = Bench(tmp_path)
-    bench.sandbox.answers = [RunResult(status=Status.OK, omitted=("out: not a regular file",))]
+    left_out = tuple(f"{number}: more than 64 files" for number in range(1_000))
+    bench.sandbox.answers = [RunResult(status=Status.OK, omitted=left_out), RunResult(status=Status.OK)]
     result = await bench.call("run_skill", name="one", script="scripts/go.sh")
+    lines = result.text.splitlines()
+    assert (lines[0], lines[-1]) == ("Not kept: 0: more than 64 files", "Not kept: 940 more")
     (tmp_path / "out").mkdir()
     await anyio.run_process(bench.entry().argv, cwd=tmp_path)
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["a.txt", "b.txt", "out"]
-    # The link to itself, which stands for out/, is not the script's.
-    assert result.text == "(no output)"
+    # No link to itself: what goes through all folders, such as `zip -r`, would find each file 40 times.
+    code = "import glob; print(sorted(glob.glob('**/*.txt', recursive=True)))"
+    await bench.call("run_skill", name="one", code=code)
+    found = await anyio.run_process([sys.executable, "-I", *bench.entry().argv[1:]], cwd=tmp_path)
+    assert found.stdout.decode().strip() == "['a.txt', 'out/b.txt']"
+
+
+@requirement("skills:run")
+async def test_a_script_that_is_given_the_working_directory_gets_other_arguments_as_they_are(
+    tmp_path: Path,
+) -> None:
+    put(tmp_path / "skills", "one", files={"scripts/go.py": "print(1)"})
+    bench = Bench(tmp_path)
+    (bench.session.cwd / "in.pdf").write_text("x")
+    bench.sandbox.answers = [RunResult(status=Status.OK)]
+    args = ["--verbose", "3", "in.pdf", "--in=in.pdf", "--to=new.pdf", ".", "long " * 100]
+    await bench.call("run_skill", name="one", script="scripts/go.py", args=args, files=["."])
+    given = f"{bench.session.cwd}/in.pdf"
+    assert bench.entry().argv[5:] == (
+        "--verbose",
+        "3",
+        given,
+        f"--in={given}",
+        "--to=new.pdf",
+        str(bench.session.cwd),
+        "long " * 100,
+    )
 
 
 @requirement("skills:run")

@@ -346,6 +346,11 @@ def test_who_gives_a_provider_another_host_is_told_that_its_key_goes_there(run: 
     assert "! The key in DEEPSEEK_API_KEY, which was given for https://other.example/v1, is sent" in told
     assert "sk-of" not in told
     assert run(*address, "https://third.example/v2", environ=key).err.count("\n") == 1
+    assert run(*address, "HTTPS://Third.example:443/v2", environ=key).err.count("\n") == 1
+    assert "this is not an address" in run(*address, "http://[::1", environ=key).err
+    # Without an address, it is sent nowhere.
+    assert run(*address, "", environ=key).err.count("\n") == 1
+    assert "The key in DEEPSEEK_API_KEY is sent" in run(*address, "https://a.example/v1", environ=key).err
 
 
 @requirement("cli:config")

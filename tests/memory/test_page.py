@@ -14,6 +14,7 @@ import pytest
 from satchel.clock import ManualClock
 from satchel.errors import NotFound, UsageError
 from satchel.memory import Episode, Memory, strip_injected
+from satchel.memory.show.page.editing import as_text
 from satchel.models import ScriptedModel
 from tests.requirements import requirement
 
@@ -604,3 +605,47 @@ async def test_what_left_a_full_page_is_shown_with_its_day_while_there_is_room(t
         assert room in await on_page(1_200)
         await memory.forget([dog])
         assert room not in await on_page(1_200)
+
+
+@requirement("memory:page:rests")
+async def test_what_left_a_full_page_is_shown_once_and_not_after_the_user_took_it_off_or_rewrote_it() -> None:
+    async with opened() as (memory, clock):
+
+        async def says(text: str, *, off: str = "", page_tokens: int = 120) -> str:
+            """The id of the fact that it becomes."""
+            turn = Episode(session=text, turn=1, speaker="user", text=text, said_at=clock.now())
+            await memory.add_episodes([turn])
+            fact = {"content": text, "quote": text, "section": "home", "importance": 4}
+            answer = json.dumps({"facts": [fact], "off": [off] if off else []})
+            report = await memory.distill(model=ScriptedModel(lambda _: answer), page_tokens=page_tokens)
+            clock.advance(86_400)
+            return report.facts[0]
+
+        async def of_dog() -> list[tuple[str, str]]:
+            page = await memory.page()
+            return [(one.by, one.words) for one in page.memories if "Bollard" in one.words] if page else []
+
+        words = "Bollard the dog eats no wheat, no rice and no maize"
+        await says("The mill said no", page_tokens=1_200)
+        dog = await says(words)
+        before = (await memory.page_versions())[0]
+        text = as_text(before.lines)
+        fence = await says("Udo lends me the long ladder for the fence behind the old barn", off=dog)
+        assert await of_dog() == [("room", words)]
+        await memory.pin(dog)
+        assert await of_dog() == [("pin", words)]
+        await memory.unpin(dog)
+        # The user edits what was shown before it left.
+        after = (await memory.page_versions())[0]
+        await memory.edit_page(text.replace(words, "Bollard eats everything"), base=before.number)
+        assert await of_dog() == [("user", "Bollard eats everything")]
+        await memory.restore_page(after.number)
+        assert await of_dog() == [("room", words)]
+        await memory.edit_page(text.replace(words, ""), base=before.number)
+        assert await of_dog() == []
+        await says("The old barn is painted red", off=fence)
+        assert words not in [said for _, said in await of_dog()]
+        # What the user writes again is another memory with the same words.
+        await memory.restore_page(after.number)
+        await memory.edit_page(f"{as_text(after.lines)}\n# Home\n{words}\n", base=None)
+        assert await of_dog() == [("user", words)]

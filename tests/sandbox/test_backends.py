@@ -17,6 +17,7 @@ from satchel.config import load
 from satchel.config.settings import SandboxSettings
 from satchel.errors import NoSandbox, NotFound, SandboxError, UsageError
 from satchel.sandbox import probing, watchdog
+from satchel.sandbox.artifacts import collect
 from satchel.sandbox.aside import Before
 from satchel.sandbox.bubblewrap import Bubblewrap
 from satchel.sandbox.bwrap import find
@@ -364,6 +365,17 @@ async def test_git_folders_are_found_by_what_they_are_at_any_depth_and_what_thei
             (workspace / "many" / str(number) / ".git").mkdir(parents=True)
         with pytest.raises(NoSandbox, match="git repositories in it, which are too many"):
             await run_process(["true"], cwd=workspace, environ=environ, box=box)
+
+
+@requirement("sandbox:artifacts")
+def test_what_was_made_on_the_way_pushes_no_result_out(tmp_path: Path) -> None:
+    """Scripts of skills start in the folder whose files are kept, and write results there or to `out` in it."""
+    (tmp_path / "out").mkdir()
+    for name in ("frame1.png", "frame2.png", "out/result.pdf"):
+        (tmp_path / name).write_text("x")
+    kept = collect(tmp_path, most=2, most_bytes=100)
+    assert [file.path for file in kept.artifacts] == ["out/result.pdf", "frame1.png"]
+    assert kept.omitted == ("frame2.png: more than 2 files",)
 
 
 @requirement("sandbox:office")

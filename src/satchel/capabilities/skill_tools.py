@@ -41,10 +41,10 @@ _FOLDER: Final = "{skill}"
 _KEPT: Final = """\
 import os, sys
 os.chdir("out")
-os.path.lexists("out") or os.symlink(".", "out")
+os.makedirs("out", exist_ok=True)
 """
-"""Scripts write where they start, as the texts of skills expect it. The link is for those that write to out/."""
-_KEPT_IN_SHELL: Final = 'cd out && ln -sfn . out && exec "$@"'
+"""Scripts write where they start, as the texts of skills expect it. A folder there is for those that write to out/."""
+_KEPT_IN_SHELL: Final = 'cd out && mkdir -p out && exec "$@"'
 _RUN_CODE: Final = f"""\
 {_KEPT}folder, code = sys.argv[1:3]
 sys.path[:0] = [folder]
@@ -254,7 +254,9 @@ async def _told(result: RunResult, skill: Skill, context: ToolContext) -> ToolRe
         files = await context.blocking(
             keep_seen, context.spill_dir, {made.path: made.content for made in result.artifacts}
         )
-    parts += [f"Not kept: {reason}" for reason in result.omitted if not reason.startswith("out: ")]
+    parts += [f"Not kept: {reason}" for reason in result.omitted[:_MOST_NAMED]]
+    if (more := len(result.omitted) - _MOST_NAMED) > 0:
+        parts.append(f"Not kept: {more:,} more")
     parts += [f"The sandbox refused {denial.target}: {denial.reason}" for denial in result.denied]
     return ToolResult(
         text="\n".join(part for part in parts if part) or "(no output)",
@@ -302,8 +304,12 @@ def _argument(text: str, skill: Skill, files: Mapping[str, Path]) -> str:
     for name, path in files.items():
         for before, given in (("", text), (f"{option}=", value if separator else "")):
             # `unpacked/` and `unpacked/word/document.xml` are given with the folder `unpacked`.
-            if given and PurePath(given).is_relative_to(name):
-                return before + str(path / PurePath(given).relative_to(name))
+            if not given or not PurePath(given).is_relative_to(name):
+                continue
+            meant = str(path / PurePath(given).relative_to(name))
+            # Any word is a path below `.`.
+            if PurePath(name).parts or os.path.lexists(meant):
+                return before + meant
     return text.replace(_FOLDER, str(skill.folder))
 
 

@@ -90,9 +90,9 @@ def set_(key: str, value: str) -> None:
         from satchel.runtime.moving import check_place  # noqa: PLC0415 - the rest needs no database
 
         left = anyio.run(check_place, settings, value)
-    elif key.startswith("providers.") and key.endswith(".base_url"):
-        left = _key_that_moves(settings, key.split(".")[1], value)
     now = set_value(settings.config_path, key, value, providers=settings.providers)
+    if key.startswith("providers.") and key.endswith(".base_url"):
+        left = _key_that_moves(settings, key.split(".")[1], value)
     shown = list(now) if isinstance(now, tuple) else now
     if not said_json({"key": key, "value": shown, "path": str(settings.config_path)}):
         tell(f"{key} = {_written(shown)} in {settings.config_path}")
@@ -103,14 +103,20 @@ def set_(key: str, value: str) -> None:
 def _key_that_moves(settings: Settings, name: str, address: str) -> str:
     """A warning if the key of a provider goes to another host from now on; otherwise ""."""
     before = settings.providers.get(name)
-    if before is None or not settings.secret(before.env_api_key):
+    if before is None or not address or not settings.secret(before.env_api_key):
         return ""
-    if urlsplit(before.base_url)[:2] == urlsplit(address)[:2]:
+    if _host_of(before.base_url) == _host_of(address):
         return ""
+    given = f", which was given for {mask_address(before.base_url)}," if before.base_url else ""
     return (
-        f"The key in {before.env_api_key}, which was given for {mask_address(before.base_url)}, is sent to the new "
-        f"address from now on. For another key: satchel config set providers.{name}.env_api_key VARIABLE"
+        f"The key in {before.env_api_key}{given} is sent to the new address from now on. For another "
+        f"key: satchel config set providers.{name}.env_api_key VARIABLE"
     )
+
+
+def _host_of(address: str) -> tuple[str, str | None, int | None]:
+    parts = urlsplit(address)
+    return parts.scheme, parts.hostname, parts.port or {"http": 80, "https": 443}.get(parts.scheme)
 
 
 _GRANTS = (

@@ -161,7 +161,7 @@ def page_lines(page: Page, *, budget_tokens: int) -> tuple[list[str], list[str]]
             section = line.section
             lines.append(SECTIONS[line.section])
         until = "" if line.until is None else f"until {line.until.isoformat()}; "
-        by = {"user": "yours; ", "pin": "pinned; "}.get(line.by, "")
+        by = {"user": "yours; ", "pin": "pinned; ", "room": "while there is room; "}.get(line.by, "")
         lines.append(f"  {one_line(line.words, _PAGE_CHARS)}  ({until}{by}{short_id(line.id)})")
     notes = [f"{page.tokens:,} of {counted(budget_tokens, 'token')}, {version_words(page.version)}."]
     if page.version.state == "proposed":

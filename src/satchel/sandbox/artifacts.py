@@ -35,8 +35,9 @@ class Collected:
 
 
 def collect(folder: Path, *, most: int, most_bytes: int, only: Sequence[str] = ()) -> Collected:
-    """The regular files below a folder, in the order of their paths. The folder's own path is trusted. Only those in
-    `only`, if it is not empty; `most_bytes` is their size together.
+    """The regular files below a folder, in the order of their paths, those in a folder `out` there first: what lies
+    beside it may have been made on the way. The folder's own path is trusted. Only those in `only`, if it is not empty;
+    `most_bytes` is their size together.
 
     Raises:
         NotFound: There is nothing at one of the paths in `only`.
@@ -79,7 +80,9 @@ def _files(
 ) -> Iterator[tuple[tuple[str, ...], int]]:
     """Open descriptors of regular files, which the caller closes."""
     try:
-        names = sorted(os.listdir(folder))[:MOST_ENTRIES]
+        names = sorted(os.listdir(folder), key=lambda name: (bool(above) or name != "out", name))[
+            :MOST_ENTRIES
+        ]
     except OSError:
         return
     for name in names:

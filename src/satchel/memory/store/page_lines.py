@@ -87,8 +87,10 @@ class PageVersion:
 
     @property
     def rested(self) -> tuple[PageLine, ...]:
-        """Those that a model took off the page when it was full."""
-        return tuple(line for line in self.lines if not line.text and line.by == "model")
+        """Those that a model took off the page when it was full, but for what the user wrote or took off."""
+        own = {id for line in self.lines if line.by == "user" for id in line.facts}
+        gone = (line for line in self.lines if not line.text and line.by == "model")
+        return tuple(line for line in gone if own.isdisjoint(line.facts))
 
 
 def lines_to_json(lines: Sequence[PageLine]) -> str:

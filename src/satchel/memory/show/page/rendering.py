@@ -95,13 +95,19 @@ def rendered(
         for memory in pinned
         if memory.id not in there and is_granted(memory.spheres, granted)
     ]
+    there |= {line.id for line in lines}
+    told = {line.words for line in lines}
     # The user's lines and pins come before what a model chose, and of that what matters most and was said last.
     ranked = [*sorted(lines, key=_rank), *sorted(past, key=_rank)]
     more = [
         _line(held[id], line.section, by="room", today=today)
         for line in version.rested
         for id in line.facts
-        if id in held and held[id].discretion == "open" and is_granted(held[id].spheres, granted)
+        if id in held
+        and id not in there
+        and words_of(held[id]) not in told
+        and held[id].discretion == "open"
+        and is_granted(held[id].spheres, granted)
     ]
     ranked += sorted(more, key=_rank)
     lines += past + more
