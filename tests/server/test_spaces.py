@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from urllib.parse import quote
 
@@ -467,3 +468,13 @@ def test_no_name_of_dots_leads_to_something_else(house: Household) -> None:
         fields = {"form_token": token, "do": "remove", "space": "shed", "who": ".."}
         at_page.post("/spaces", data=fields, headers={"origin": house.url})
         assert [one["memory"]["id"] for one in ann.get("/api/spaces/memories").json()].count(id) == 1
+
+
+@requirement("people:spaces:members")
+def test_nobody_makes_more_spaces_than_they_may_own_by_asking_at_once(house: Household) -> None:
+    house.add("emil")
+    with house.program("emil") as emil, ThreadPoolExecutor(12) as at_once:
+        asked = [{"name": f"room-{number}"} for number in range(12)]
+        made = list(at_once.map(lambda body: emil.post("/api/spaces", json=body).status_code, asked))
+        assert sorted(made) == [201] * 10 + [400] * 2
+        assert len(emil.get("/api/spaces").json()) == 10

@@ -77,6 +77,7 @@ class _Entrance:
         self._processes = processes
         self._people = processes.people
         self._clock = clock
+        self._making = anyio.Lock()  # how many somebody owns is counted before another is made
 
     async def answered(
         self, answer: Callable[[Request, Person], Awaitable[Any]], request: Request
@@ -108,9 +109,10 @@ class _Entrance:
         ]
 
     async def make(self, request: Request, who: Person) -> Any:
-        await _in_thread(
-            partial(make_space, self._processes.settings, self._people, _named(request, "space"), who)
-        )
+        async with self._making:
+            await _in_thread(
+                partial(make_space, self._processes.settings, self._people, _named(request, "space"), who)
+            )
         return {}
 
     async def delete(self, request: Request, who: Person) -> Any:
