@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from urllib.parse import quote
 
@@ -14,8 +15,11 @@ import pytest
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
+from satchel.clock import SystemClock
+from satchel.config import load
+from satchel.runtime import memberships
 from satchel.runtime.memberships import owners_without
-from satchel.runtime.people import People
+from satchel.runtime.people import People, Person
 from tests.cli.programs import chats, said_to
 from tests.requirements import requirement
 from tests.server.browsers import HTML, browser, read, words_of
@@ -354,3 +358,123 @@ def test_a_home_of_one_person_has_no_spaces(world: World) -> None:
         assert "share_memory" not in {tool["name"] for tool in client.get("/api/tools").json()}
         assert person.get("/spaces").status_code == 404
         assert not read(person.get("/memories")).xpath("//a[@href='/spaces']")
+
+
+@requirement("people:spaces:members")
+def test_who_is_removed_comes_into_no_space_meanwhile_and_the_next_of_the_name_is_in_none(
+    house: Household, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    house.add("dora")
+    people, settings = People(house.home), load(environ=house.environ, cwd=house.folder)
+    with house.program("dora") as dora, house.program("ben") as ben, house.program("carl") as carl:
+        post(dora, "/api/spaces", name="alone")
+        space_with(house, "pair", dora, ben, "ben")
+        post(carl, "/api/spaces", name="late")
+        statuses: list[int] = []
+
+        def remove(_: object, space: Person, **__: object) -> None:
+            made = dora.post("/api/spaces", json={"name": "another"})
+            invited = carl.post("/api/spaces/late/members", json={"name": "dora"})
+            statuses.extend((made.status_code, invited.status_code))
+            # Whoever is left in the other space leaves it now.
+            people.change_members("pair", lambda members: members.pop("ben", None))
+            people.drop(space.name)
+
+        monkeypatch.setattr(memberships, "remove_person", remove)
+        memberships.forget_person(settings, people, "dora", clock=SystemClock())
+        assert statuses[:2] == [401, 404]
+        assert not {"alone", "pair", "another"} & people.all().keys()
+        assert {one.name for one in people.persons().values()} >= {"ben", "carl", "dora"}
+        assert all("dora" not in one.members for one in people.all().values())
+        house.run("user", "remove", "dora", "--yes")
+        carl.delete("/api/spaces/late").raise_for_status()
+
+
+@requirement("people:spaces:members")
+def test_the_administrator_sees_and_finishes_the_deletion_of_a_space_that_was_interrupted(
+    house: Household,
+) -> None:
+    with house.program("ann") as ann:
+        post(ann, "/api/spaces", name="half")
+        People(house.home).set("half", leaving=True)
+        assert "half  ann (owner)  is being deleted: satchel user remove half finishes it" in house.run(
+            "user", "space", "list"
+        )
+        house.run("user", "remove", "half", "--yes")
+        post(ann, "/api/spaces", name="half")
+        ann.delete("/api/spaces/half").raise_for_status()
+
+
+@requirement("people:spaces:conversations")
+def test_forgetting_what_another_wrote_takes_it_from_where_it_was_shown_and_nothing_else(
+    house: Household,
+) -> None:
+    with house.program("ann") as ann, house.program("ben") as ben:
+        space_with(house, "hall", ann, ben, "ben")
+        private = str(chat(ann, "My mother is ill this year.")[-1].data["sessionId"])
+        id = share(ben, "hall", "e")
+        ann.delete(at(id)).raise_for_status()
+        assert "My mother is ill this year." in ann.get(f"/api/sessions/{private}/exchanges").text
+        well = "The well is 14 metres deep."
+        id = share(ben, "hall", well)
+        shown = str(chat(ann, "How deep is our well?")[-1].data["sessionId"])
+        assert well in seen(house)
+        ann.delete(at(id)).raise_for_status()
+        logs = [path.read_text() for path in (house.home / "users/ann").rglob("*.jsonl")]
+        assert logs
+        assert not any(well in log for log in logs)
+        chat(ann, "And how wide?", session_id=shown)
+        assert well not in str(chats(house.model)[-1].body)
+
+
+@requirement("people:spaces:conversations")
+def test_what_a_model_shared_is_not_taken_for_words_of_the_user(house: Household) -> None:
+    with house.program("ann") as ann, house.program("ben") as ben:
+        space_with(house, "loft", ann, ben, "ben")
+        chat(ann, f"CALL share_memory {json.dumps([{'space': 'loft', 'content': BOILER}])}", mode="bypass")
+        [found] = ann.get("/api/spaces/memories", params={"space": "loft"}).json()
+        assert found["memory"]["trust"] == "agent"
+        share(ann, "loft", "The hedge is cut in June.")
+        found = ann.get("/api/spaces/memories", params={"space": "loft"}).json()
+        assert found[0]["memory"]["trust"] == "user"
+
+
+@requirement("people:spaces")
+def test_what_only_an_own_memory_has_is_not_dropped_where_something_is_shared(house: Household) -> None:
+    with house.program("ann") as ann:
+        post(ann, "/api/spaces", name="yard")
+        for more in (("--kept-from", "ben"), ("--tag", "x"), ("--discretion", "withheld"), ("--scope", "y")):
+            said = run_as(house, "ann", "memory", "add", "--in", "yard", *more, "A surprise.", code=2)
+            assert f"leave out {more[0]}" in said
+        assert shared(ann, space="yard") == []
+        run_as(house, "ann", "memory", "add", "--in", "yard", "--json", "The hedge is cut in June.")
+
+
+@requirement("people:spaces:members")
+def test_no_name_of_dots_leads_to_something_else(house: Household) -> None:
+    with house.program("ann") as ann, house.client(accept=HTML) as at_page:
+        post(ann, "/api/spaces", name="shed")
+        id = share(ann, "shed", BOILER)
+        for dots in ("..", "."):
+            said = run_as(house, "ann", "user", "space", "remove", "shed", dots, code=3)
+            assert "There is no such" in said
+            run_as(house, "ann", "user", "space", "invite", "shed", dots, code=3)
+            run_as(house, "ann", "memory", "forget", f"shed/{dots}", "--yes", code=3)
+            run_as(house, "ann", "user", "space", "add", dots, code=3)
+        at_page.base_url = house.url + house.log_in(at_page, "ann").headers["location"]
+        token = read(at_page.get("/spaces")).xpath(
+            "//form[@action='/spaces']/input[@name='form_token']/@value"
+        )[0]
+        fields = {"form_token": token, "do": "remove", "space": "shed", "who": ".."}
+        at_page.post("/spaces", data=fields, headers={"origin": house.url})
+        assert [one["memory"]["id"] for one in ann.get("/api/spaces/memories").json()].count(id) == 1
+
+
+@requirement("people:spaces:members")
+def test_nobody_makes_more_spaces_than_they_may_own_by_asking_at_once(house: Household) -> None:
+    house.add("emil")
+    with house.program("emil") as emil, ThreadPoolExecutor(12) as at_once:
+        asked = [{"name": f"room-{number}"} for number in range(12)]
+        made = list(at_once.map(lambda body: emil.post("/api/spaces", json=body).status_code, asked))
+        assert sorted(made) == [201] * 10 + [400] * 2
+        assert len(emil.get("/api/spaces").json()) == 10

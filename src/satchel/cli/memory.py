@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 import click
+from click.core import ParameterSource
 
 from satchel.cli.commands import LazyGroup, Text, confirm, json_option, said_json, wants_json
 from satchel.cli.output import say, tell
@@ -167,6 +168,15 @@ async def add(
         spaces = spaces_here()
         if spaces is None:
             raise NotFound(f"You are in no space named {space!r}.")
+        context = click.get_current_context()
+        given = [
+            option.opts[0]
+            for option in context.command.params
+            if option.name not in ("space", "content", "json")
+            and context.get_parameter_source(option.name or "") is ParameterSource.COMMANDLINE
+        ]
+        if given:  # such as what is kept from somebody, which a space would show them
+            raise UsageError(f"A space has words only: leave out {', '.join(given)}, or leave out --in.")
         record = await spaces.add(space, content)
         if not said_json(record_to_json(record)):
             say(record.id)

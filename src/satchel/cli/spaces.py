@@ -65,15 +65,19 @@ def list_() -> None:
     else:
         everybody = people_of(settings).all().items()
         found = [
-            {"name": name, "members": dict(one.members)}
+            {"name": name, "members": dict(one.members), "leaving": one.leaving}
             for name, one in everybody
-            if one.is_space and not one.leaving
+            if one.is_space
         ]
     if said_json(found):
         return
     for one in found:
         invited = "  you are invited: satchel user space accept " if one.get("you") == "invited" else ""
-        say(f"{one['name']}  {members_line(one['members'])}{invited and invited + one['name']}")
+        # Only the administrator can finish what was interrupted.
+        goes = (
+            f"  is being deleted: satchel user remove {one['name']} finishes it" if one.get("leaving") else ""
+        )
+        say(f"{one['name']}  {members_line(one['members'])}{invited and invited + one['name']}{goes}")
     if not found:
         tell("There is no space. `satchel user space add NAME` makes one, in a person's own home.")
 

@@ -20,6 +20,7 @@ from satchel.memory.records import (
     Receipt,
     SharedHits,
     Tier,
+    Trust,
     hit_to_json,
     receipt_to_json,
 )
@@ -218,7 +219,7 @@ class SharedMemories(Protocol):
 
     known: tuple[str, ...]
 
-    async def add(self, name: str, content: str) -> MemoryRecord:
+    async def add(self, name: str, content: str, *, trust: Trust) -> MemoryRecord:
         """Share something in a space."""
         ...
 
@@ -323,7 +324,8 @@ class MemoryTools:
 
     async def _share(self, input: Mapping[str, Any], context: ToolContext) -> ToolResult:
         assert self._shared is not None
-        record = await self._shared.add(input["space"], input["content"])
+        trust: Trust = "outside" if context.untrusted else "agent"
+        record = await self._shared.add(input["space"], input["content"], trust=trust)
         return ToolResult(text=f"Shared as {record.id}.", data={"id": record.id})
 
     async def _found_shared(self, words: str, limit: int) -> tuple[list[Hit], str]:

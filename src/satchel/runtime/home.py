@@ -462,7 +462,9 @@ class Home:
         if self.spaces is None:
             raise NotFound(f"There is no memory {id!r}.")
         gone = await self.spaces.forget(id)
-        await self.sessions.redact([Words(text=gone.content)], memory_ids=[gone.id])
+        # What somebody else wrote goes from where it was shown: they may not say which of this home's words go.
+        where = None if gone.speaker == self.spaces.me else gone.id
+        await self.sessions.redact([Words(text=gone.content, session=where)], memory_ids=[gone.id])
         return gone
 
     async def _holding(self, ids: Sequence[str]) -> list[tuple[Memory, list[str]]]:

@@ -76,6 +76,8 @@ def invite(people: People, space: Person, who: str) -> None:
         UsageError: They are in it or invited already, or it has too many.
     """
     person = people.get(who)
+    if person.leaving:
+        raise NotFound(f"{who} is being removed from this server.")
 
     def change(members: dict[str, Role]) -> None:
         if who in members:
@@ -136,13 +138,23 @@ def owners_without(people: People, who: str) -> dict[str, str]:
 
 
 def forget_person(settings: Settings, people: People, who: str, *, clock: Clock) -> None:
-    """Take somebody who is removed out of every space. Errors as in `remove_person`."""
-    owners = owners_without(people, who)
+    """Let in no more who is removed, and take them out of every space. Errors as in `remove_person`."""
+    # First, so that they come into no space meanwhile, which would belong to the next of this name.
+    people.set(who, leaving=True)
     for name, space in spaces_of(people, who, invited=True).items():
-        if owners.get(name) == "":
+        is_left = False
+
+        def change(members: dict[str, Role]) -> None:
+            nonlocal is_left
+            now = dict(members)
+            is_left = not _take_out(now, who)
+            if not is_left:  # a space without members would be a person
+                members.clear()
+                members.update(now)
+
+        people.change_members(name, change)
+        if is_left:
             remove_person(settings, space, clock=clock)
-        else:
-            people.change_members(name, lambda members: _take_out(members, who))
 
 
 def _take_out(members: dict[str, Role], who: str) -> bool:

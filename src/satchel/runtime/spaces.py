@@ -16,7 +16,7 @@ import httpx2
 from satchel.config.home import replace_file
 from satchel.errors import NotFound, Refused, SatchelError, ServerUnavailable
 from satchel.memory import Context, Hit, MemoryRecord
-from satchel.memory.records import SHARED, SharedHits, Source, time_from_json
+from satchel.memory.records import SHARED, SharedHits, Source, Trust, time_from_json
 from satchel.memory.text import lexicon
 from satchel.memory.text.block import block_of, said_texts
 from satchel.messages import Message
@@ -159,10 +159,11 @@ class Spaces:
         async with self._api() as api:
             await api.delete(f"/spaces/{_part(name)}/members/{_part(who or self.me)}")
 
-    async def add(self, name: str, content: str) -> MemoryRecord:
-        """Share something. The front door notes who said it."""
+    async def add(self, name: str, content: str, *, trust: Trust = "user") -> MemoryRecord:
+        """Share something. The front door notes who said it; `trust` says whose words these are of the user's."""
         async with self._api() as api:
-            return self._record(name, await api.post(f"/memories/{_part(name)}", {"content": content}))
+            asked = {"content": content, "trust": trust}
+            return self._record(name, await api.post(f"/memories/{_part(name)}", asked))
 
     async def forget(self, id: str) -> MemoryRecord:
         """Forget an entry, which who wrote it and the space's owner may.
@@ -236,7 +237,7 @@ class Spaces:
             source=Source(),
             time=time_from_json(given["time"]),
             # Words of somebody else's are data: no more may be done for them than for a page of the web.
-            trust="user" if given["speaker"] == self.me else "outside",
+            trust=given["trust"] if given["speaker"] == self.me else "outside",
         )
 
     @asynccontextmanager
@@ -258,4 +259,6 @@ def write_access(home: Path, *, socket: str, name: str, door_token: str) -> None
 
 
 def _part(text: str) -> str:
+    if text in (".", ".."):  # in a URL, they lead elsewhere, such as from a member to the space
+        raise NotFound("There is no such name or memory.")
     return quote(text, safe="")

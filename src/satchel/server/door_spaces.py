@@ -77,6 +77,7 @@ class _Entrance:
         self._processes = processes
         self._people = processes.people
         self._clock = clock
+        self._making = anyio.Lock()  # how many somebody owns is counted before another is made
 
     async def answered(
         self, answer: Callable[[Request, Person], Awaitable[Any]], request: Request
@@ -95,7 +96,9 @@ class _Entrance:
         if found is None or found.leaving:
             raise Refused("Nobody of this name is here.")
         if not compare_digest(token.encode(), self._people.spaces_token(found).encode()):
-            raise Refused("That isn't what this person's process sends.")
+            raise Refused(
+                f"This isn't let in as {name}'s: if the password has changed, open Satchel in a browser, and try again."
+            )
         return found
 
     async def list(self, _: Request, who: Person) -> Any:
@@ -106,9 +109,10 @@ class _Entrance:
         ]
 
     async def make(self, request: Request, who: Person) -> Any:
-        await _in_thread(
-            partial(make_space, self._processes.settings, self._people, _named(request, "space"), who)
-        )
+        async with self._making:
+            await _in_thread(
+                partial(make_space, self._processes.settings, self._people, _named(request, "space"), who)
+            )
         return {}
 
     async def delete(self, request: Request, who: Person) -> Any:
@@ -168,14 +172,18 @@ class _Entrance:
 
     async def add(self, request: Request, who: Person) -> Any:
         space = space_of(self._people, _named(request, "space"), who.name)
-        content = (await _body(request)).get("content")
+        given = await _body(request)
+        content = given.get("content")
         if not isinstance(content, str) or not content.strip() or len(content) > MOST_SHARED_CHARS:
             raise UsageError(f"What is shared has 1 to {MOST_SHARED_CHARS:,} characters.")
         home = self._processes.settings.home
         if space.disk_mb is not None and await _in_thread(partial(used_mb, home, space)) > space.disk_mb:
             raise StorageUnwritable(f"{space.name} is full: it may have {space.disk_mb:,} MB.")
         async with self._asked(space) as api:
-            return await api.post("/api/memories", {"content": content, "speaker": who.name})
+            return await api.post(
+                "/api/memories",
+                {"content": content, "speaker": who.name, "trust": given.get("trust", "user")},
+            )
 
     async def forget(self, request: Request, who: Person) -> Any:
         space = space_of(self._people, _named(request, "space"), who.name)
