@@ -26,11 +26,11 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import anyio
+import numpy as np
 import psycopg
 from memory_search import TURNS, MadeUp, Times, made_up_texts
 from server import chat, started
 
-import numpy as np
 from satchel.memory import Episode, Memory
 from satchel.memory.store.tables import memories, tokens, vectors, words
 from satchel.storage import Database
@@ -57,16 +57,16 @@ WORDS = [
 
 
 def server_s(where: str) -> float:
-    """The CPU time of all processes of this server that live now, if it runs on this machine."""
+    """The CPU time of the processes that serve clients of this database, if the server runs on this machine."""
     ticks = 0
-    with psycopg.connect(where) as connection, suppress(OSError):
-        own = Path(f"/proc/{connection.info.backend_pid}/stat").read_text()
-        parent = own.rpartition(") ")[2].split()[1]
-        for path in Path("/proc").glob("[0-9]*/stat"):
+    with psycopg.connect(where) as connection:
+        for (pid,) in connection.execute(
+            "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+            " AND backend_type = 'client backend'"
+        ):
             with suppress(OSError):
-                fields = path.read_text().rpartition(") ")[2].split()
-                if fields[1] == parent:
-                    ticks += sum(map(int, fields[11:13]))
+                fields = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
+                ticks += sum(map(int, fields[11:13]))
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
@@ -121,11 +121,13 @@ def copy(where: str, count: int) -> None:
                 for table in (memories, words, vectors, tokens) if space else ():
                     names = [column.name for column in table.columns]
                     given = [
-                        {"rid": f"rid + {FIRST_COPY + 10 * number * EACH}", "space_id": "%(space)s"}.get(name, name)
+                        {"rid": f"rid + {FIRST_COPY + 10 * number * EACH}", "space_id": "%(space)s"}.get(
+                            name, name
+                        )
                         for name in names
                     ]
                     connection.execute(
-                        f"INSERT INTO {table.name} ({', '.join(names)}) SELECT {', '.join(given)} FROM {table.name}"  # noqa: S608
+                        f"INSERT INTO {table.name} ({', '.join(names)}) SELECT {', '.join(given)} FROM {table.name}"
                         " WHERE rid IN (SELECT rid FROM memories JOIN memory_spaces s ON s.id = space_id"
                         " WHERE user_id = 'user 0')".encode(),
                         {"space": space[0] if space else 0},
@@ -225,7 +227,9 @@ async def many(options: argparse.Namespace) -> None:
     if options.memories:
         print(json.dumps({"memories": options.memories} | await searches(where, ["one"], options.memories)))
     if options.users:
-        users = [f"user {number}" for number in range(0, options.users, max(1, options.users // SEARCHES * 2))]
+        users = [
+            f"user {number}" for number in range(0, options.users, max(1, options.users // SEARCHES * 2))
+        ]
         print(json.dumps({"users": options.users} | await searches(where, users, EACH)), flush=True)
     with TemporaryDirectory() as folder:
         homes = [Path(folder) / str(number) for number in range(options.servers)]

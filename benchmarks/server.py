@@ -86,7 +86,9 @@ class Server:
 
 
 async def serve_satchel(home: Path, *, remembers: bool, database: str) -> None:
-    """Serve a home, with memory or without, on a database server or on files; each message is answered with fifty words that repeat its number."""
+    """Serve a home, with memory or without, with a database server or with files; each message is answered with fifty
+    words that repeat its number.
+    """
 
     def reply(request: ModelRequest) -> Reply:
         number = request.messages[-1].text.rpartition(" ")[2].rstrip(".")
