@@ -25,6 +25,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+# One thread for the baseline and for the search, as in `memory_search.py`.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 import anyio
 import numpy as np
 import psycopg
