@@ -85,8 +85,10 @@ class Server:
 # The servers
 
 
-async def serve_satchel(home: Path, *, remembers: bool) -> None:
-    """Serve a home, with memory or without; each message is answered with fifty words that repeat its number."""
+async def serve_satchel(home: Path, *, remembers: bool, database: str) -> None:
+    """Serve a home, with memory or without, with a database server or with files; each message is answered with fifty
+    words that repeat its number.
+    """
 
     def reply(request: ModelRequest) -> Reply:
         number = request.messages[-1].text.rpartition(" ")[2].rstrip(".")
@@ -100,6 +102,8 @@ async def serve_satchel(home: Path, *, remembers: bool) -> None:
         "server.port": 0,
         "server.requests_per_s": 1_000_000.0,
     }
+    if database:
+        overrides["database"] = database
     settings = load(
         {"HOME": str(home), "PATH": os.environ["PATH"]}, cwd=work, home=home / "home", overrides=overrides
     )
@@ -152,10 +156,13 @@ def tell(url: str, token: str) -> None:
 
 
 @contextlib.contextmanager
-def started(kind: str, *, python: str = sys.executable, folder: Path | None = None) -> Iterator[Server]:
+def started(
+    kind: str, *, python: str = sys.executable, folder: Path | None = None, database: str = ""
+) -> Iterator[Server]:
     """Start a server, of the program that this Python has, and end it with the block; its home stays in `folder`."""
     with tempfile.TemporaryDirectory() as empty:
         command = [python, __file__, "--serve", kind, "--home", str(folder or empty)]
+        command += ["--database", database]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         try:
             assert process.stdout is not None
@@ -325,11 +332,13 @@ def main() -> None:
     parser.add_argument("--only", choices=("chats",))
     parser.add_argument("--serve", choices=("satchel", "forgetful", "bare"), help=argparse.SUPPRESS)
     parser.add_argument("--home", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--database", default="", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.serve == "bare":
         serve_bare()
     elif options.serve:
-        anyio.run(partial(serve_satchel, options.home, remembers=options.serve == "satchel"))
+        remembers = options.serve == "satchel"
+        anyio.run(partial(serve_satchel, options.home, remembers=remembers, database=options.database))
     else:
         print(json.dumps(anyio.run(measure, options), indent=2))
 

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
+from sqlalchemy import Connection
 
 from satchel.clock import ManualClock
 from satchel.memory import Memory
+from satchel.memory.find.candidates import vector_rows
+from satchel.memory.find.candidates.vector_rows import Vectorless
 from satchel.models.embedding import HashingEmbedder
 from satchel.models.port import EmbedRole, Vectors
 from tests.requirements import requirement
@@ -60,3 +65,28 @@ async def test_without_a_limit_of_time_a_search_has_all_vectors() -> None:
             await memory.add(f"The quagga number {number} lives in stable {number * 7}")
         await memory.search("quagga")
         assert (await memory.stats()).embedded == 200
+
+
+@requirement("memory:search:no-waiting")
+async def test_what_has_vectors_is_not_passed_again_for_each_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    costs: list[int] = []
+    find = vector_rows.pending_vectors
+
+    def counted(connection: Connection, *given: Any, **named: Any) -> list[Vectorless]:
+        driver = connection.connection.driver_connection
+        assert isinstance(driver, sqlite3.Connection)
+        ticks: list[None] = []
+        driver.set_progress_handler(lambda: ticks.append(None), 1)
+        try:
+            return find(connection, *given, **named)
+        finally:
+            driver.set_progress_handler(None, 0)
+            costs.append(len(ticks))
+
+    async with Memory.open(":memory:", embedder=HashingEmbedder(), back_fill=False) as memory:
+        for number in range(640):
+            await memory.add(f"The quagga number {number} lives in stable {number * 7}")
+        monkeypatch.setattr(vector_rows, "pending_vectors", counted)
+        assert await memory.embed_pending() == 640
+    # The last two find nothing: after the tenth batch, and among what was stored meanwhile.
+    assert costs[-3] < 1.2 * costs[0]

@@ -291,19 +291,21 @@ class DenseArm:
 
     async def _in_batches(self, wanted: Fill, *, of_cues: bool) -> int:
         """Take batches and make their vectors until nothing is left, or it is time; returns the number of memories."""
-        done, waited_s, limit = 0, 0.0, wanted.limit
+        done, waited_s, limit, until = 0, 0.0, wanted.limit, None
         step = _BATCH if wanted.until_s is None else _STEP
         while limit is None or done < limit:
             if wanted.until_s is not None and self._clock.monotonic_s() >= wanted.until_s:
                 break
             most = step if limit is None else min(step, limit - done)
-            async with self._filling, self._taken(wanted, most, of_cues=of_cues) as taken:
+            async with self._filling, self._taken(wanted, most, until, of_cues=of_cues) as taken:
                 if taken and not await self._fill_batch(taken, of_cues=of_cues):
                     break
             if taken:
-                done, waited_s = done + len(taken), 0.0
+                done, waited_s, until = done + len(taken), 0.0, taken[-1].place
                 if wanted.progress is not None:
                     wanted.progress(done)
+            elif until is not None:
+                until = None  # for what was stored meanwhile
             elif (
                 wanted.until_s is None
                 and waited_s < _OTHERS_S
@@ -340,7 +342,9 @@ class DenseArm:
         return f"embed {'cues ' if of_cues else ''}{self.model}"
 
     @asynccontextmanager
-    async def _taken(self, wanted: Fill, most: int, *, of_cues: bool) -> AsyncIterator[Sequence[Vectorless]]:
+    async def _taken(
+        self, wanted: Fill, most: int, until: int | None, *, of_cues: bool
+    ) -> AsyncIterator[Sequence[Vectorless]]:
         """Claim memories without vectors, or with cues that have none, so that no other process embeds them too."""
         if self.model is None:
             # The first answer tells the dimension, which the model's record needs.
@@ -363,6 +367,7 @@ class DenseArm:
                 max_chars=_BATCH_CHARS if wanted.until_s is None else _STEP_CHARS,
                 without=without,
                 share=self._share,
+                until=until,
             )
 
         async with self._claims.take(

@@ -44,13 +44,14 @@ class Share:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Vectorless:
     """A memory that has no vectors of a model, or whose cues have none: `texts` is its content, or its cues. Of a
-    content, `content_hash` is what is stored.
+    content, `content_hash` is what is stored, and `place` its change, or its rid among everybody's.
     """
 
     rid: int
     space: int
     texts: tuple[str, ...]
     content_hash: str = ""
+    place: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,10 +152,13 @@ def count_pending(connection: Connection, space: int | None, model: int, share: 
 
 
 def _pending_query(*, everywhere: bool) -> Prepared:
-    columns = select(memories.c.rid, memories.c.space_id, memories.c.content, memories.c.content_hash)
+    place = memories.c.rid if everywhere else memories.c.changed
+    columns = select(
+        memories.c.rid, memories.c.space_id, memories.c.content, memories.c.content_hash, place.label("place")
+    )
     query = (
         _without_vectors(columns, None, bindparam("model"))
-        .where(memories.c.rid.not_in(listed(bindparam("without"))))
+        .where(memories.c.rid.not_in(listed(bindparam("without"))), place <= bindparam("until"))
         .limit(bindparam("limit"))
     )
     if everywhere:
@@ -166,6 +170,8 @@ def _pending_query(*, everywhere: bool) -> Prepared:
         ).order_by(memories.c.changed.desc(), memories.c.rid.desc())
     )
 
+
+_LAST = 2**63 - 1
 
 # Building a statement takes longer than running it.
 _PENDING_QUERIES = {everywhere: _pending_query(everywhere=everywhere) for everywhere in (False, True)}
@@ -181,22 +187,24 @@ def pending_vectors(
     without: Collection[int] = (),
     share: Share,
     since: int = -1,
+    until: int | None = None,
 ) -> list[Vectorless]:
     """The newest memories without vectors of a model: what was said last is asked for first.
 
     Everybody's for a `space` of None. It stops after `max_chars` of text, and gives one memory in any case. `without`
     are the rids of memories that somebody is embedding already; with `since`, only what changed in the space after that
-    change.
+    change. `until` is the `place` of one that was found before: those after it in the order, so that what has vectors
+    by now isn't passed again.
     """
     query = _PENDING_QUERIES[space is None]
     values: dict[str, Any] = {"model": model, "limit": limit, "without": json.dumps(list(without))}
-    values["languages"] = json.dumps(share.languages)
+    values |= {"languages": json.dumps(share.languages), "until": _LAST if until is None else until}
     if space is not None:
         values |= {"space": space, "since": since}
     found: list[Vectorless] = []
     chars = 0
-    for rid, owner, content, hash in query.each(connection, values):
-        found.append(Vectorless(rid=rid, space=owner, texts=(content,), content_hash=hash))
+    for rid, owner, content, hash, place in query.each(connection, values):
+        found.append(Vectorless(rid=rid, space=owner, texts=(content,), content_hash=hash, place=place))
         chars += len(content)
         if chars >= max_chars:
             break
