@@ -193,9 +193,8 @@ class _Entrance:
                 raise NotFound("There is no such memory.")
             owner = owner_of(space.members)
             if who.name not in (found["speaker"], owner):
-                raise Refused(
-                    f"{found['speaker']} wrote that. They may forget it, and {owner}, who owns it all."
-                )
+                others = "" if found["speaker"] == owner else f", or {owner}, who owns the space"
+                raise Refused(f"{found['speaker']} wrote that. Only they may forget it{others}.")
             await api.delete(f"/api/memories/{found['id']}")
             return found
 
