@@ -44,13 +44,18 @@ pytestmark = pytest.mark.anyio
 PATHS = {"PATH": "/usr/bin:/bin"}
 
 
-@pytest.fixture(params=["bubblewrap", "landlock"])
-async def sandbox(request: pytest.FixtureRequest) -> AsyncIterator[LocalSandbox]:
-    backend: LocalSandbox = Bubblewrap() if request.param == "bubblewrap" else Landlock()
-    if request.param == "bubblewrap" and find("bwrap") is None:
+def skip_without_bubblewrap() -> None:
+    if find("bwrap") is None:
         pytest.skip(
             "THE SANDBOX WAS NOT TESTED: bubblewrap isn't installed (sudo apt-get install bubblewrap)"
         )
+
+
+@pytest.fixture(params=["bubblewrap", "landlock"])
+async def sandbox(request: pytest.FixtureRequest) -> AsyncIterator[LocalSandbox]:
+    backend: LocalSandbox = Bubblewrap() if request.param == "bubblewrap" else Landlock()
+    if request.param == "bubblewrap":
+        skip_without_bubblewrap()
     if request.param == "landlock" and os.geteuid() == 0:
         pytest.skip("Landlock is for ordinary users; test_attacks.py runs it as one")
     yield backend
@@ -204,10 +209,7 @@ async def test_the_time_of_a_session_is_limited_as_a_whole(sandbox: LocalSandbox
 
 @requirement("sandbox:spares")
 async def test_a_run_from_a_spare_is_as_fresh_as_any(tmp_path: Path) -> None:
-    if find("bwrap") is None:
-        pytest.skip(
-            "THE SANDBOX WAS NOT TESTED: bubblewrap isn't installed (sudo apt-get install bubblewrap)"
-        )
+    skip_without_bubblewrap()
     text = (
         "import os\ndef run(args):\n    seen = os.path.exists('/tmp/left')\n    open('/tmp/left', 'w')\n"
         "    return f\"{args['n']} {seen} {os.environ.get('KEY', '')} {os.getpid()}\""
@@ -322,10 +324,7 @@ async def test_landlock_refuses_to_promise_hosts(tmp_path: Path) -> None:
 async def test_git_folders_are_found_by_what_they_are_at_any_depth_and_what_their_settings_name(
     tmp_path: Path,
 ) -> None:
-    if find("bwrap") is None:
-        pytest.skip(
-            "THE SANDBOX WAS NOT TESTED: bubblewrap isn't installed (sudo apt-get install bubblewrap)"
-        )
+    skip_without_bubblewrap()
     environ = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": str(tmp_path / "home")}
     home, workspace = tmp_path / "home", tmp_path / "work"
     home.mkdir()
@@ -381,10 +380,7 @@ def test_what_was_made_on_the_way_pushes_no_result_out(tmp_path: Path) -> None:
 @requirement("sandbox:office")
 async def test_the_user_inside_has_a_name_and_office_programs_their_settings(tmp_path: Path) -> None:
     """Without, LibreOffice doesn't start."""
-    if find("bwrap") is None:
-        pytest.skip(
-            "THE SANDBOX WAS NOT TESTED: bubblewrap isn't installed (sudo apt-get install bubblewrap)"
-        )
+    skip_without_bubblewrap()
     text = (
         "import os, pwd\n"
         "def run(args):\n"
@@ -406,10 +402,7 @@ async def test_the_user_inside_has_a_name_and_office_programs_their_settings(tmp
 
 
 async def test_a_linked_working_tree_commits_and_one_that_lies_writes_nothing(tmp_path: Path) -> None:
-    if find("bwrap") is None:
-        pytest.skip(
-            "THE SANDBOX WAS NOT TESTED: bubblewrap isn't installed (sudo apt-get install bubblewrap)"
-        )
+    skip_without_bubblewrap()
     environ = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": str(tmp_path / "home")}
     (tmp_path / "home").mkdir()
     user = "-c user.name=A -c user.email=a@b"
@@ -430,10 +423,7 @@ async def test_a_linked_working_tree_commits_and_one_that_lies_writes_nothing(tm
 
 
 async def test_sockets_and_pipes_of_the_user_are_hidden_and_those_of_a_box_stay(tmp_path: Path) -> None:
-    if find("bwrap") is None:
-        pytest.skip(
-            "THE SANDBOX WAS NOT TESTED: bubblewrap isn't installed (sudo apt-get install bubblewrap)"
-        )
+    skip_without_bubblewrap()
     home, workspace, shown = tmp_path / "home", tmp_path / "work", tmp_path / "shown"
     for folder in (home, workspace, shown / "sub"):
         folder.mkdir(parents=True)
@@ -485,10 +475,7 @@ FILL = {
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> WorkspaceBox:
-    if find("bwrap") is None:
-        pytest.skip(
-            "THE SANDBOX WAS NOT TESTED: bubblewrap isn't installed (sudo apt-get install bubblewrap)"
-        )
+    skip_without_bubblewrap()
     home, workspace, granted = (tmp_path / name for name in ("home", "work", "granted"))
     for folder in (home, workspace, granted):
         folder.mkdir()

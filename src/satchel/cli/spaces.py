@@ -95,16 +95,14 @@ def add(space: str) -> None:
 @_WHO
 def invite(space: str, who: str) -> None:
     """Invite WHO to SPACE. They see nothing of it before they accept."""
-    _asked(lambda spaces: spaces.invite(space, who))
-    tell(f"{who} is invited to {space}.")
+    tell(_asked(lambda spaces: spaces.invite(space, who)))
 
 
 @space.command()
 @_SPACE
 def accept(space: str) -> None:
     """Accept the invitation to SPACE."""
-    _asked(lambda spaces: spaces.accept(space))
-    tell(f"You are in {space}. What its members share is shown in your conversations where it fits.")
+    tell(_asked(lambda spaces: spaces.accept(space)))
 
 
 @space.command()
@@ -117,8 +115,7 @@ def leave(space: str, yes: bool) -> None:
         tell(found.leaving)
         if not yes:
             confirm(f"Leave {space}?", doing="leaving")
-    _asked(lambda spaces: spaces.take_out(space))
-    tell("Declined." if found.you == "invited" else f"You left {space}.")
+    tell(_asked(lambda spaces: spaces.take_out(space)))
 
 
 @space.command()
@@ -126,8 +123,7 @@ def leave(space: str, yes: bool) -> None:
 @_WHO
 def remove(space: str, who: str) -> None:
     """Remove WHO from SPACE, or take an invitation back. What they shared stays."""
-    _asked(lambda spaces: spaces.take_out(space, who))
-    tell(f"{who} is no longer in {space}. What they shared stays; you may forget it.")
+    tell(_asked(lambda spaces: spaces.take_out(space, who)))
 
 
 @space.command()

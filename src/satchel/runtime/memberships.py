@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping
 from typing import Final
 
 from satchel.clock import Clock
 from satchel.config import Settings
 from satchel.errors import NotFound, Refused, UsageError
-from satchel.runtime.people import People, Person, Role
+from satchel.runtime.people import People, Person, Role, owner_of
 from satchel.runtime.person_homes import add_person, remove_person
 
 _MOST_OWNED: Final = 10
@@ -39,11 +38,6 @@ def space_of(people: People, name: str, who: str, *, invited: bool = False, owne
     if owner and found.members[who] != "owner":
         raise Refused(f"Only {owner_of(found.members)}, who owns {name}, may do that.")
     return found
-
-
-def owner_of(members: Mapping[str, Role]) -> str:
-    """Who owns a space."""
-    return next((name for name, role in members.items() if role == "owner"), "")
 
 
 def make_space(settings: Settings, people: People, name: str, owner: Person) -> Person:

@@ -40,6 +40,11 @@ _NAME: Final = re.compile(r"[a-z][a-z0-9_-]{0,31}")
 Role = Literal["owner", "member", "invited"]
 
 
+def owner_of(members: Mapping[str, Role]) -> str:
+    """Who owns a space; "" for nobody."""
+    return next((name for name, role in members.items() if role == "owner"), "")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Person:
     """One person, or a space that several share, which has a home like a person's and in which nobody can log in.

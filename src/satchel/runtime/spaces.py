@@ -20,7 +20,7 @@ from satchel.memory.records import SHARED, SharedHits, Source, Trust, time_from_
 from satchel.memory.text import lexicon
 from satchel.memory.text.block import block_of, said_texts
 from satchel.messages import Message
-from satchel.runtime.people import Role, spaces_token
+from satchel.runtime.people import Role, owner_of, spaces_token
 from satchel.runtime.server_api import ServerApi
 from satchel.runtime.serving import SPACES_FILE
 
@@ -53,7 +53,7 @@ class SharedSpace:
     @property
     def owner(self) -> str:
         """Who may remove members and every entry, and delete it."""
-        return next((name for name, role in self.members.items() if role == "owner"), "")
+        return owner_of(self.members)
 
     @property
     def others(self) -> list[str]:
@@ -144,20 +144,25 @@ class Spaces:
         async with self._api(wait_s=600) as api:
             await api.delete(f"/spaces/{_part(name)}")
 
-    async def invite(self, name: str, who: str) -> None:
-        """Invite somebody; only the owner may."""
+    async def invite(self, name: str, who: str) -> str:
+        """Invite somebody; only the owner may. What is returned is told to the user, as by the methods that follow."""
         async with self._api() as api:
             await api.post(f"/spaces/{_part(name)}/members/{_part(who)}", {})
+        return f"{who} is invited to {name}."
 
-    async def accept(self, name: str) -> None:
+    async def accept(self, name: str) -> str:
         """Accept an invitation."""
         async with self._api() as api:
             await api.post(f"/spaces/{_part(name)}/accept", {})
+        return f"You are in {name}. What its members share is shown in your conversations where it fits."
 
-    async def take_out(self, name: str, who: str = "") -> None:
+    async def take_out(self, name: str, who: str = "") -> str:
         """Remove a member or an invitation, which only the owner may; without `who`, leave or decline."""
         async with self._api() as api:
             await api.delete(f"/spaces/{_part(name)}/members/{_part(who or self.me)}")
+        if who:
+            return f"{who} is no longer in {name}. What they shared stays; you may forget it."
+        return f"You are not in {name}."
 
     async def add(self, name: str, content: str, *, trust: Trust = "user") -> MemoryRecord:
         """Share something. The front door notes who said it; `trust` says whose words these are of the user's."""

@@ -26,8 +26,8 @@ from starlette.routing import Route
 from satchel.clock import Clock
 from satchel.errors import NotFound, Refused, SatchelError, StorageUnwritable, UsageError
 from satchel.memory.toolset import MOST_SHARED_CHARS
-from satchel.runtime.memberships import accept, invite, make_space, owner_of, space_of, spaces_of, take_out
-from satchel.runtime.people import Person
+from satchel.runtime.memberships import accept, invite, make_space, space_of, spaces_of, take_out
+from satchel.runtime.people import Person, owner_of
 from satchel.runtime.person_homes import remove_person, used_mb
 from satchel.runtime.person_processes import PersonProcesses
 from satchel.runtime.server_api import ServerApi

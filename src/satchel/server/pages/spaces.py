@@ -54,17 +54,13 @@ async def _done(service: Service, form: Form) -> str:
             await spaces.delete(name)
             return f"Deleted: {name}."
         case "invite":
-            await spaces.invite(name, who)
-            return f"{who} is invited to {name}."
+            return await spaces.invite(name, who)
         case "accept":
-            await spaces.accept(name)
-            return f"You are in {name}. What its members share is shown in your conversations where it fits."
+            return await spaces.accept(name)
         case "leave":
-            await spaces.take_out(name)
-            return f"You are not in {name}."
+            return await spaces.take_out(name)
         case "remove":
-            await spaces.take_out(name, who)
-            return f"{who} is no longer in {name}. What they shared stays; you may forget it."
+            return await spaces.take_out(name, who)
         case "share":
             await spaces.add(name, form.get("content"))
             return f"Shared in {name}."
