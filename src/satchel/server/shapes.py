@@ -325,7 +325,7 @@ class NewSpace(FromOutside):
     model_config = _for_instance(name="household")
 
     name: Annotated[str, Field(min_length=1, max_length=32)] = Field(
-        description="Small letters, digits, - and _, a letter first."
+        description="Lowercase letters, digits, - and _; it begins with a letter."
     )
 
 
